@@ -9,6 +9,7 @@ FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 MUSL_PREFIX=${VENEER_MUSL_PREFIX:-/usr/local/lib/veneer/musl}
+ARM64_PREFIX=${VENEER_ARM64_PREFIX:-/usr/local/lib/veneer/arm64}
 LINT_PREFIX=${VENEER_LINT_PREFIX:-/usr/local/lib/veneer/lint}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
@@ -27,22 +28,27 @@ SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins ip
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 
+# Of arm64, into a directory of their own; with all that these depend on.
+ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev libcmocka-dev)
+
 # Of the cargo that builds fuse-overlayfs 2, which has no package.
 CARGO_MIN=1.85
 
 usage()
 {
 	cat <<-END
-	usage: contrib/setup.sh [--tests] [--slow] [--bench] [--musl]
+	usage: contrib/setup.sh [--tests] [--slow] [--bench] [--musl] [--arm64]
 	  --tests   also install what the tests use
 	  --slow    also install what those of the part slow use beside that
 	  --bench   also install what the benchmarks use beside that
 	  --musl    also build what a program with musl in it is linked with, into $MUSL_PREFIX
+	  --arm64   also get what a program for arm64 is linked with, into $ARM64_PREFIX, and what runs it here
 	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
 	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
 	             VENEER_LINT_PREFIX, where --tests puts the tools of contrib/lint/requirements.txt
 	             (now $LINT_PREFIX; contrib/lint/lint.py must be given the same)
 	             VENEER_MUSL_PREFIX, likewise for --musl, where cross.ini is for meson setup --cross-file
+	             VENEER_ARM64_PREFIX, likewise for --arm64; meson's -Dfuse_prefix is its usr
 	END
 }
 
@@ -123,7 +129,7 @@ install_clang_runtime()
 	install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 }
 
-# clang-format, ruff and codespell of Debian differ from release to release, and find other things: pip has each version.
+# clang-format, clang-tidy, ruff and codespell of Debian differ from release to release, and find other things: pip has each version.
 provide_lint()
 {
 	local wanted=contrib/lint/requirements.txt log
@@ -131,7 +137,7 @@ provide_lint()
 	if cmp -s "$wanted" "$LINT_PREFIX/requirements.txt"; then
 		return 0
 	fi
-	say "installing clang-format, codespell and ruff into $LINT_PREFIX"
+	say "installing clang-format, clang-tidy, codespell and ruff into $LINT_PREFIX"
 	log=$(as_root /usr/bin/python3 -m venv --clear "$LINT_PREFIX" 2>&1 &&
 		as_root "$LINT_PREFIX/bin/pip" install -q --disable-pip-version-check -r "$wanted" 2>&1 &&
 		as_root cp "$wanted" "$LINT_PREFIX/requirements.txt" 2>&1) ||
@@ -363,6 +369,80 @@ provide_musl()
 	as_root cp -r --no-preserve=ownership "$stage/." "$MUSL_PREFIX"
 }
 
+# ---- arm64 ----
+
+# $1 is where the root of Debian's arm64 packages lies.
+write_arm64_cross_file()
+{
+	cat <<-END
+	[binaries]
+	c = 'aarch64-linux-gnu-gcc'
+	ar = 'aarch64-linux-gnu-ar'
+	strip = 'aarch64-linux-gnu-strip'
+	pkgconfig = 'pkg-config'
+	exe_wrapper = ['qemu-aarch64-static', '-L', '$1']
+	[built-in options]
+	c_args = ['--sysroot=$1']
+	c_link_args = ['--sysroot=$1']
+	[properties]
+	sys_root = '$1'
+	pkg_config_libdir = '$1/usr/lib/aarch64-linux-gnu/pkgconfig'
+	[host_machine]
+	system = 'linux'
+	cpu_family = 'aarch64'
+	cpu = 'aarch64'
+	endian = 'little'
+	END
+}
+
+# Unpacked and not installed: dpkg of this machine learns of no other architecture.
+unpack_arm64()
+{
+	local apt=$scratch/apt-arm64 options deb link
+
+	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+	: >"$apt/status"
+	options=(
+		-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root
+		-o "Dir::State=$apt" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
+	)
+	apt_get "${options[@]}" update &&
+		apt_get "${options[@]}" --no-install-recommends --download-only install "${ARM64_PACKAGES[@]}" || return 1
+	for deb in "$apt"/cache/archives/*.deb; do
+		dpkg-deb -x "$deb" "$stage" || return 1
+	done
+	find "$stage" -type l -lname '/*' -print0 | while IFS= read -rd '' link; do
+		ln -sfnr "$stage$(readlink "$link")" "$link"
+	done
+}
+
+# An option c_args takes the place of the cross file's.
+build_arm64_fuse()
+{
+	write_arm64_cross_file "$stage" >"$scratch/cross.ini" &&
+		meson setup "$scratch/build-arm64" "$(source_tree fuse3)" --cross-file "$scratch/cross.ini" --prefix=/usr --libdir=lib \
+			--bindir=/usr/bin --buildtype=release --default-library=static "${FUSE_OPTIONS[@]/#-Dc_args=/-Dc_args=--sysroot=$stage }" &&
+		ninja -C "$scratch/build-arm64" && DESTDIR="$stage" meson install -C "$scratch/build-arm64" --no-rebuild
+}
+
+provide_arm64()
+{
+	local stage part
+
+	install_missing gcc-aarch64-linux-gnu qemu-user-static
+	[ ! -e "$ARM64_PREFIX/cross.ini" ] || return 0
+	fetch_sources fuse3
+	stage=$scratch/arm64
+	mkdir "$stage"
+	say "getting libraries for arm64 into $ARM64_PREFIX"
+	for part in unpack_arm64 build_arm64_fuse; do
+		"$part" >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "getting libraries for arm64 failed: $part"; }
+	done
+	write_arm64_cross_file "$ARM64_PREFIX" >"$stage/cross.ini"
+	as_root mkdir -p "$ARM64_PREFIX"
+	as_root cp -r --no-preserve=ownership "$stage/." "$ARM64_PREFIX"
+}
+
 has_second_fuse_overlayfs()
 {
 	[ -x "${XDG_CACHE_HOME:-$HOME/.cache}/veneer-bench/fuse-overlayfs-2/bin/fuse-overlayfs" ]
@@ -404,7 +484,7 @@ provide_fuse()
 
 main()
 {
-	local arg with_tests='' with_slow='' with_bench='' with_musl=''
+	local arg with_tests='' with_slow='' with_bench='' with_musl='' with_arm64=''
 
 	for arg in "$@"; do
 		case "$arg" in
@@ -412,6 +492,7 @@ main()
 		--slow) with_slow=1 ;;
 		--bench) with_bench=1 ;;
 		--musl) with_musl=1 ;;
+		--arm64) with_arm64=1 ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
@@ -435,6 +516,7 @@ main()
 		provide_cargo
 	fi
 	[ -z "$with_musl" ] || provide_musl
+	[ -z "$with_arm64" ] || provide_arm64
 	say "all there"
 }
 

@@ -14,8 +14,9 @@ usage()
 	cat <<-END
 	usage: contrib/test.sh [PART...]
 	  lint         the rules of the house that a program can check, and that it sees each violation
-	  minimal      a build without the optional parts: unit tests, what a mount does beside them, Podman
+	  minimal      a build by clang without the optional parts: unit tests, what a mount does beside them, Podman
 	  unit         the modules by themselves, and every fuzzer's corpus
+	  arm64        a build for arm64, and the tests of formats and block copies in an emulator
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
 	  integration  mounts, as root, as an ordinary user in a user namespace, and as one without
@@ -262,20 +263,37 @@ test_unit()
 	build_plain && meson_part unit unit build
 }
 
-# Without the optional parts. What a mount does beside them, in its default mode and under Podman.
+# Without the optional parts. What a mount does beside them, in its default mode and under Podman. By clang, so that it sees the
+# unit tests and main as well; the part fuzz has it compile the optional parts.
 MINIMAL_FILES=(copy_on_write hard_links layers rename truncate unlink whiteout write xattr)
 
 test_minimal()
 {
 	local files=("${MINIMAL_FILES[@]/#/tests/integration/test_}")
 
-	built minimal build-minimal -Dprefetch=disabled -Dsharedsb=disabled -Dmetrics=disabled -Darchive=disabled || return 0
+	CC=$(command -v clang || echo cc) built minimal build-minimal -Dprefetch=disabled -Dsharedsb=disabled -Dmetrics=disabled -Darchive=disabled || return 0
 	part minimal-libraries bash -c '! ldd build-minimal/veneer | grep -E "sqlite3|archive|microhttpd"' || :
 	meson_part unit-minimal unit build-minimal
 	VENEER_BIN=$PWD/build-minimal/veneer server_part integration-minimal "${files[@]/%/.py}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
 		VENEER_BIN_DIR=$PWD/build-minimal run_pytest callers-minimal tests/callers/test_podman.py -m "not slow"
 	fi
+}
+
+# What concerns bytes, their order and atomics. An emulator lacks io_uring, ptrace and much of what else the unit tests call.
+ARM64_TESTS=(blkmap clock cow format handoff_message htab intent_log journal lock_table mapcopy mapcrash mapfile
+	mapfile_load mode_xattr mount_record origin_xattr partial_xattr read record run salvage snapshot supervisor_state table wire xino)
+
+test_arm64()
+{
+	local prefix=${VENEER_ARM64_PREFIX:-/usr/local/lib/veneer/arm64}
+
+	if ! contrib/setup.sh --arm64; then
+		say "arm64: left out, there is nothing here to build it with"
+		return 0
+	fi
+	built arm64 build-arm64 --cross-file "$prefix/cross.ini" -Dfuse_prefix="$prefix/usr" -Dcompletions=disabled || return 0
+	meson_part unit-arm64 unit build-arm64 "${ARM64_TESTS[@]}"
 }
 
 # asan_part NAME PYTEST-ARGUMENT...
@@ -476,7 +494,7 @@ test_slow()
 # One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
 # (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
 # rest; what they print comes at the end.
-BESIDE=("asan tsan fuzz" "lint minimal callers server howto crash fault soak install")
+BESIDE=("asan tsan arm64 fuzz" "lint minimal callers server howto crash fault soak install")
 
 # is_in WORD WORD...
 is_in()
@@ -548,13 +566,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		lint | unit | minimal | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
-		all) parts=(lint unit minimal asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
+		lint | unit | minimal | arm64 | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
+		all) parts=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(lint unit minimal asan tsan integration server howto callers crash fault soak fuzz bench install)
+	[ ${#parts[@]} -gt 0 ] || parts=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
 
 	case " ${parts[*]} " in
 	*" slow "*) contrib/setup.sh --tests --slow ;;

@@ -55,7 +55,7 @@ def settled(box):
 
 
 def managed(group):
-    """What the server says of copies."""
+    """The server's figures on copies."""
     if not group.driver.is_ours:
         return {"cpu_us": 0, "dropping_us": 0, "evictions": 0, "refaults": 0}
     said = group.views[0].run("env", f"VENEER_RUNTIME_DIR={group.runtime}", group.driver.binary,

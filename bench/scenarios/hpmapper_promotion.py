@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What completing a mostly own file is worth, and what it costs whoever works meanwhile."""
+"""What completing a mostly own file is worth, and what it costs programs that work meanwhile."""
 
 import os
 import random
@@ -69,7 +69,7 @@ def read_all(path):
 
 
 def work(path, seconds, seed):
-    """Microseconds of each read, write and stat of who works on another file."""
+    """Microseconds of each read, write and stat of a program that works on another file."""
     dice, blocks = random.Random(seed), os.path.getsize(path) // BLOCK
     data, taken = dice.randbytes(BLOCK), []
     fd = os.open(path, os.O_RDWR)
@@ -203,6 +203,6 @@ class Promotion(scenario.Scenario):
         text = ""
         for row, what in ((BEFORE, "After random writes"), (AFTER, "After it was completed")):
             text += tables.table(seen, what, [(m, row, m) for m in rows], ratios=False)
-        return text + tables.table(seen, "Who works beside it, 99th percentile",
+        return text + tables.table(seen, "Programs beside it, 99th percentile",
                                    [(mode, beside(mode), "99th percentile") for mode in MODES],
                                    ratios=False)

@@ -69,7 +69,7 @@ def change_each(roots, size, seed):
 
 
 def writers_page_us(path, size, seed, tries=5000):
-    """Microseconds of a 4 KiB read of pages that were read before, by one who may also write."""
+    """Microseconds of a 4 KiB read of pages that were read before, by a descriptor for reading and writing."""
     rng, buf, fd = random.Random(seed), [bytearray(PAGE)], os.open(path, os.O_RDWR)
     try:
         offsets = [rng.randrange(size // PAGE) * PAGE for _ in range(tries)]

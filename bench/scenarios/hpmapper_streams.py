@@ -95,7 +95,7 @@ class Streams(scenario.Scenario):
     def measures(self):
         out = []
         for cell in CELLS:
-            # Who serves one page cache can only be as fast as another who does.
+            # Two file systems that serve from one page cache can only be equally fast.
             out += [AtMost(NAME, cell.metric, peer, 1, close=True)
                     for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
             out += [AtMost(NAME, cell.metric, "overlayfs", 1.15 if cell.state else 1)]

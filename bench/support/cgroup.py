@@ -48,7 +48,7 @@ def _own_folder(controller):
 
 
 class Group:
-    """A group of some controllers. Use as a context; who is left inside is put out at its end, and
+    """A group of some controllers. Use as a context; at its end it moves out the processes left inside, and
     what was started inside must be leaving by then."""
 
     def __init__(self, *controllers):
@@ -88,7 +88,7 @@ class Group:
                 try:
                     _write(f"{os.path.dirname(folder)}/cgroup.procs", pid)
                 except host.HostError:
-                    # It has ended.
+                    # The process has ended.
                     pass
 
     @staticmethod

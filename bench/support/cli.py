@@ -19,7 +19,7 @@ RESULTS = os.path.join(host.TOP, "bench", "results")
 
 
 def scenarios():
-    # They build on this package; imported here, the command line's help costs nothing.
+    # Scenarios build on this package; imported here, the command line's help costs nothing.
     import scenarios as every
     return every.EVERY
 

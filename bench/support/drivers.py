@@ -38,7 +38,7 @@ class Native(Driver):
 
 
 class DataVolume(Native):
-    """That directory bind-mounted, as engines give a container a volume."""
+    """The directory bind-mounted, as engines give a container a volume."""
 
     def open(self, work, lower, keep=True):
         view = Bound(work.scratch(self.kind))

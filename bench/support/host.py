@@ -114,7 +114,7 @@ def unmount(path, prefix=(), is_mounted=None):
 
 
 def processes_of(root):
-    """Those that have a path below root among their arguments, this one left out."""
+    """Processes with a path below root among their arguments, without this one."""
     for pid in os.listdir("/proc"):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as f:

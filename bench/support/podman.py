@@ -11,7 +11,7 @@ IMAGE = "localhost/bench:1"
 # Debian's crun takes no hybrid cgroup tree, and without a network nothing but the tree is set up.
 RUN = ("--network=none", "--cgroups=disabled", "--ulimit=nofile=1024:1024",
        "--ulimit=nproc=4096:4096")
-# Those that Podman can be told to use.
+# Drivers that Podman can be told to use.
 DRIVERS = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
 HIDE_UNIFIED = ("mount --make-rprivate /; "
                 "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$@\"")

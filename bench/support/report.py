@@ -91,7 +91,7 @@ def write(out, found, scenarios):
     for scenario in scenarios:
         if scenario.name not in found.by_scenario and scenario.name not in found.asked:
             continue
-        # One that failed from the first step on has promises too.
+        # A scenario that failed from the first step on has promises too.
         seen = found.by_scenario.get(scenario.name, Results())
         verdicts = _verdicts(scenario, seen, found)
         every += verdicts

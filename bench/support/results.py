@@ -21,7 +21,7 @@ class Results:
             self.tails.add((scenario, metric))
 
     def samples_of(self, i):
-        """Those of one round, as the record keeps them."""
+        """The samples of one round, as the record keeps them."""
         return [[s, m, self.units[s, m], (s, m) in self.tails, by_round[i]]
                 for (s, m, _), by_round in self.samples.items() if i in by_round]
 

@@ -148,7 +148,7 @@ class Runner:
         try:
             s.act(Run(self.args.quick, work, i, cell, driver, seen), cell, driver)
         except Exception as e:
-            # One that fails, for whatever reason, must not cost the hours of the others.
+            # A step that fails must not cost the hours of the others.
             if self.stop.wanted:
                 # ^C reaches the commands of a step too.
                 return False

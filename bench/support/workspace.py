@@ -54,7 +54,7 @@ class Workspace:
         return path
 
     def scratch(self, kind):
-        """A new empty directory on that volume. Who asked for it removes it."""
+        """A new empty directory on that volume. The caller removes it."""
         self.serial += 1
         path = os.path.join(self.volume(kind), f"view-{self.serial}")
         os.mkdir(path)
@@ -68,7 +68,7 @@ class Workspace:
         return path
 
     def _close_files(self):
-        """Those of this process: a step that was broken off may hold a mount by one."""
+        """Closes files of this process: a step that was broken off may hold a mount by one."""
         for fd in os.listdir("/proc/self/fd"):
             try:
                 if os.readlink(f"/proc/self/fd/{fd}").startswith(self.root + "/"):

@@ -116,6 +116,6 @@ class Rootless:
 
 
 def close_all():
-    """Those that nobody closed."""
+    """Closes the worlds that are still open."""
     while _open:
         _open[-1].close()

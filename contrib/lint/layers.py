@@ -9,6 +9,10 @@ from tree import Tree
 _INCLUDE = re.compile(r'^#include "(?:veneer/)?(?:([a-z]+)/)?([\w-]+)\.h"', re.M)
 
 
+# Of what a header gives away the fields: the directories that may include it.
+_STRUCT_HEADERS = {"union/inode_struct.h": ("union", "data", "passthrough", "mount")}
+
+
 def _order(tree: Tree) -> dict[str, int]:
     """Rank of each directory, the lowest first."""
     names = re.findall(r"^subdir\('(\w+)'\)", tree.text("src/meson.build"), re.M)
@@ -31,6 +35,8 @@ def check_includes(tree: Tree) -> list[Finding]:
                 found.append(Finding(path, line, "include-up", f"{path} -> {header}", f"{header} is above {mine}"))
             elif theirs != mine and (tree.root / "src" / header).exists():
                 found.append(Finding(path, line, "include-private", f"{path} -> {header}", f"{header} is for {theirs} alone"))
+            if mine not in _STRUCT_HEADERS.get(header, (mine,)) or (header in _STRUCT_HEADERS and path.startswith("include/")):
+                found.append(Finding(path, line, "include-struct", f"{path} -> {header}", f"{header} has fields that {path} asks for by a function"))
     return found
 
 

@@ -19,7 +19,7 @@ FILE_CHECKS = (
     (("file-lines",), sizes.check_files),
     (("function-lines", "parameters"), sizes.check_functions),
     (("columns",), sizes.check_columns),
-    (("include-up", "include-private"), layers.check_includes),
+    (("include-up", "include-private", "include-struct"), layers.check_includes),
     (("unit-test",), texts.check_unit_tests),
     (("markdown-columns",), texts.check_markdown),
     (("clang-format",), tools.check_clang_format),
@@ -33,7 +33,9 @@ BUILD_CHECKS = (
     (("circle",), lambda tree, symbols: layers.check_circles(symbols)),
     (("unused-export", "export-name"), lambda tree, symbols: symbols.check(tree)),
 )
-RULES = [rule for rules, _ in FILE_CHECKS + BUILD_CHECKS for rule in rules]
+# Of one run of clang-tidy on what is built.
+TIDY_RULES = ("clang-tidy", "thread-safety")
+RULES = [rule for rules, _ in FILE_CHECKS + BUILD_CHECKS for rule in rules] + list(TIDY_RULES)
 
 
 def findings(tree: Tree, build: Path, wanted: set[str]) -> list[Finding]:
@@ -49,8 +51,9 @@ def findings(tree: Tree, build: Path, wanted: set[str]) -> list[Finding]:
     for rules, check in FILE_CHECKS:
         if wanted & set(rules):
             add(rules, lambda check=check: check(tree))
-    of_build = [rule for rules, _ in BUILD_CHECKS for rule in rules]
-    if wanted & set(of_build):
+    if wanted & set(TIDY_RULES):
+        add(TIDY_RULES, lambda: tools.check_clang_tidy(tree, build))
+    if wanted & {rule for rules, _ in BUILD_CHECKS for rule in rules}:
         symbols = Symbols(build)
         for rules, check in BUILD_CHECKS:
             add(rules, lambda check=check: check(tree, symbols))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that other programs check: clang-format, shellcheck, ruff, codespell."""
+"""Rules that other programs check: clang-format, clang-tidy, shellcheck, ruff, codespell."""
 import json
 import os
 import re
@@ -15,6 +15,7 @@ PREFIX = Path(os.environ.get("VENEER_LINT_PREFIX", "/usr/local/lib/veneer/lint")
 REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 CODESPELL_WORDS = "contrib/lint/codespell.txt"
 _AT = re.compile(r"^(?P<path>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?P<text>.*)$", re.M)
+_TIDY = re.compile(r"^(?P<path>[^:\n]+):(?P<line>\d+):\d+: (?:warning|error): (?P<text>.*) \[(?P<check>\S+)\]$", re.M)
 # Bytes, pictures, foreign texts, and what lists misspelled words.
 _NOT_PROSE = ("tests/assets/*", "tests/fuzz/corpus/*", "*.svg", "*.png", "contrib/grafana/*.json", "LICENSE",
               CODESPELL_WORDS)
@@ -68,6 +69,22 @@ def check_clang_format(tree: Tree) -> list[Finding]:
         if "[-Wclang-format-violations]" in one.text:
             first.setdefault(one.path, Finding(one.path, one.line, one.rule, one.subject, "clang-format breaks it otherwise"))
     return list(first.values())
+
+
+def check_clang_tidy(tree: Tree, build: Path) -> list[Finding]:
+    """What .clang-tidy asks for, of the sources in the build; thread safety is a rule of its own."""
+    command = [_find("clang-tidy"), "--quiet", "-p", str(build)]
+    sources = [(build / one["file"]).resolve() for one in json.loads((build / "compile_commands.json").read_text())]
+    files = sorted({str(one) for one in sources if one.is_relative_to(tree.root / "src")})
+    lots = [files[at:at + 20] for at in range(0, len(files), 20)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        out = "".join(pool.map(lambda lot: _run(tree, command, lot), lots))
+    found = set()
+    for match in _TIDY.finditer(out):
+        path = os.path.relpath((build / match["path"]).resolve(), tree.root)
+        rule = "thread-safety" if "thread-safety" in match["check"] else "clang-tidy"
+        found.add(Finding(path, int(match["line"]), rule, path, f"{match['text']} ({match['check']})"))
+    return sorted(found)
 
 
 def check_shellcheck(tree: Tree) -> list[Finding]:

@@ -12,15 +12,15 @@ enum { FIRST_CAP = 8 };
 static int resize(void *array, size_t n, size_t item)
 {
 	size_t bytes;
-	void *p;
+	void *p, *grown;
 
 	if (__builtin_mul_overflow(n, item, &bytes) || bytes > PTRDIFF_MAX)
 		return -ENOMEM;
 	memcpy(&p, array, sizeof(p));
-	p = realloc(p, bytes);
-	if (!p)
+	grown = realloc(p, bytes);
+	if (!grown)
 		return -ENOMEM;
-	memcpy(array, &p, sizeof(p));
+	memcpy(array, &grown, sizeof(grown));
 	return 0;
 }
 

@@ -3,7 +3,9 @@
 
 #include "logline.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/utf8.h"
 
 #include <stdarg.h>
@@ -24,30 +26,29 @@ static _Atomic int max_level = LOG_LVL_INFO;
 static _Atomic int sink = LOG_STDERR;
 static __thread const char *subject;
 
-static pthread_mutex_t name_lock = PTHREAD_MUTEX_INITIALIZER;
-static char name[NAME_SIZE] = "veneer"; /* guarded by name_lock */
+static mutex_t name_lock = PTHREAD_MUTEX_INITIALIZER;
+GUARDED_BY(name_lock) static char name[NAME_SIZE] = "veneer";
 static char syslog_ident[NAME_SIZE]; /* what openlog keeps a pointer to: written once */
 
 /* Errors of late: a container that reads a damaged file in a loop must not fill the host's log. */
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
+static mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+GUARDED_BY(kept_lock) static struct {
 	uint64_t hash;
 	time_t until;
-} kept[KEPT_LINES]; /* guarded by kept_lock */
-static size_t next_kept; /* likewise */
+} kept[KEPT_LINES];
+GUARDED_BY(kept_lock) static size_t next_kept;
 
 static bool is_repeated(const char *line)
 {
 	const uint64_t hash = hash_key(line, strlen(line), 0);
-	struct timespec now;
+	const int64_t now = clock_s();
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	LOCK_SCOPE(&kept_lock);
 	for (size_t i = 0; i < KEPT_LINES; i++)
-		if (kept[i].hash == hash && now.tv_sec < kept[i].until)
+		if (kept[i].hash == hash && now < kept[i].until)
 			return true;
 	kept[next_kept].hash = hash;
-	kept[next_kept].until = now.tv_sec + REPEAT_S;
+	kept[next_kept].until = now + REPEAT_S;
 	next_kept = (next_kept + 1) % KEPT_LINES;
 	return false;
 }
@@ -199,9 +200,9 @@ static bool write_structured(int priority, const char *message)
 			     .message = message };
 
 	clock_gettime(CLOCK_REALTIME, &l.at);
-	pthread_mutex_lock(&name_lock);
+	mutex_lock(&name_lock);
 	memcpy(own_name, name, sizeof(own_name));
-	pthread_mutex_unlock(&name_lock);
+	mutex_unlock(&name_lock);
 	if (sink == LOG_JOURNAL)
 		return send_to_journal(text, logline_journal(&l, text));
 	write_line(text, logline_json(&l, text));

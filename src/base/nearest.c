@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/nearest.h"
 
+#include "veneer/base/minmax.h"
+
 #include <string.h>
 
 #define WORD_MAX 31u
-
-static unsigned least(unsigned a, unsigned b)
-{
-	return a < b ? a : b;
-}
 
 unsigned nearest_distance(const char *a, const char *b)
 {
@@ -27,10 +24,10 @@ unsigned nearest_distance(const char *a, const char *b)
 				now[k] = (unsigned)k;
 				continue;
 			}
-			now[k] = least(least(before[k], now[k - 1]) + 1,
-				       before[k - 1] + (a[i - 1] != b[k - 1]));
+			now[k] = MIN(MIN(before[k], now[k - 1]) + 1,
+				     before[k - 1] + (a[i - 1] != b[k - 1]));
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
-				now[k] = least(now[k], twice[k - 2] + 1);
+				now[k] = MIN(now[k], twice[k - 2] + 1);
 		}
 	}
 	return row[na % 3][nb];

@@ -12,6 +12,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
+#include "veneer/base/lock.h"
 
 #include <stdatomic.h>
 
@@ -32,10 +33,9 @@ static _Atomic int reader = AWAKE;
 static _Thread_local struct ring *own;
 
 static struct {
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t woken;
-	/* guarded by lock */
-	bool is_woken;
+	GUARDED_BY(lock) bool is_woken;
 } bell = { .lock = PTHREAD_MUTEX_INITIALIZER, .woken = PTHREAD_COND_INITIALIZER };
 
 /* Take a ring without an owner, or a new one; NULL: no memory. */
@@ -127,7 +127,7 @@ static bool has_reason(bool wants_any)
 	return false;
 }
 
-static void sleep_locked(int timeout_ms)
+static void sleep_locked(int timeout_ms) REQUIRES(bell.lock)
 {
 	const int64_t end = clock_ms() + timeout_ms;
 

@@ -2,6 +2,7 @@
 #include "veneer/base/readdirplus_policy.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -16,15 +17,15 @@ enum state {
 void readdirplus_policy_init(struct readdirplus_policy *h)
 {
 	memset(h, 0, sizeof(*h));
-	pthread_mutex_init(&h->lock, NULL);
+	mutex_init(&h->lock);
 }
 
 void readdirplus_policy_release(struct readdirplus_policy *h)
 {
-	pthread_mutex_destroy(&h->lock);
+	mutex_destroy(&h->lock);
 }
 
-static uint8_t *state_locked(struct readdirplus_policy *h, uint32_t caller)
+static uint8_t *state_locked(struct readdirplus_policy *h, uint32_t caller) REQUIRES(h->lock)
 {
 	unsigned k = caller % READDIRPLUS_POLICY_CALLERS;
 
@@ -36,7 +37,7 @@ static uint8_t *state_locked(struct readdirplus_policy *h, uint32_t caller)
 }
 
 /* Names are looked up after all. */
-static bool is_useless_locked(const struct readdirplus_policy *h)
+static bool is_useless_locked(const struct readdirplus_policy *h) REQUIRES(h->lock)
 {
 	return h->nwanted > h->n_names_only / 4 + READDIRPLUS_POLICY_SLACK;
 }

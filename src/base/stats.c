@@ -6,7 +6,9 @@
 #include "veneer/base/stats.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 
 #include <linux/fuse.h>
@@ -14,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* The first opcode is 1: 0 takes those that have no name here. */
 static const char *const opcode_names[STATS_OPCODES] = {
@@ -62,68 +63,11 @@ static const char *const opcode_names[STATS_OPCODES] = {
 	[51] = "TMPFILE", /* not in the headers of every distribution we build on */
 };
 
-static const struct stats_name counter_names[STATS_COUNTERS] = {
-	[STATS_COPYUPS] = { "COPY-UPS", "cow", "copy_ups",
-			    "Lower entries that got an entry in the upper" },
-	[STATS_COPYUP_BYTES] = { "COPY-UP BYTES", "cow", "copy_up_bytes",
-				 "File data copied by copy-ups" },
-	[STATS_MAP_RECORDS] = { "MAP RECORDS", "map", "records",
-				"Records appended to the log of the block map" },
-	[STATS_FD_HITS] = { "DESCRIPTOR HITS", "descriptors", "hits",
-			    "A layer's file was wanted and was open" },
-	[STATS_FD_MISSES] = { "DESCRIPTOR MISSES", "descriptors", "misses",
-			      "A layer's file was wanted and was not open" },
-	[STATS_WHOLE_BYTES] = { "WHOLE BYTES", "cow", "whole_bytes",
-				"What copying whole files up would have copied" },
-	[STATS_COW_WRITES] = { "COW WRITES", "cow", "writes",
-			       "Changes that made blocks of lower files own" },
-	[STATS_COW_BYTES] = { "COW BYTES", "cow", "own_bytes", "Blocks made own by them" },
-	[STATS_FILL_BYTES] = { "FILL BYTES", "cow", "filled_bytes",
-			       "Copied from lower files to complete such blocks" },
-	[STATS_READ_BYTES] = { "READ BYTES", "intercepted", "read_bytes",
-			       "Answered to READ requests; what the kernel reads by itself of "
-			       "files that are passed through is not seen" },
-	[STATS_WRITE_BYTES] = { "WRITE BYTES", "intercepted", "write_bytes",
-				"Taken by WRITE requests" },
-	[STATS_WINDOW_HITS] = { "WINDOW HITS", "windows", "hits",
-				"Blocks asked of the block cache that were there" },
-	[STATS_WINDOW_MISSES] = { "WINDOW MISSES", "windows", "misses",
-				  "Blocks asked of the block cache that were brought in" },
-	[STATS_WINDOW_EVICTIONS] = { "WINDOW EVICTIONS", "windows", "evictions",
-				     "Windows unmapped for want of room" },
-	[STATS_OPENS_PASSTHROUGH] = { "PASSTHROUGH OPENS", "opens", "passthrough",
-				      "Opens whose data the kernel serves" },
-	[STATS_OPENS_CACHED] = { "CACHED OPENS", "opens", "cached",
-				 "Opens by way of the page cache of the mount" },
-	[STATS_OPENS_DIRECT] = { "DIRECT OPENS", "opens", "direct",
-				 "Opens each of whose reads is a request" },
-	[STATS_COPIES_EVICTED] = { "COPIES EVICTED", "copies", "evictions",
-				   "Extents that the kernel was told to drop from its pages" },
-	[STATS_COPIES_REFAULTS] = { "COPIES REFAULTED", "copies", "refaults",
-				    "Extents that were read again soon after that" },
-	[STATS_PREDICTED_BYTES] = { "PREDICTED BYTES", "learning", "predicted_bytes",
-				    "Extents expected to be read at a start" },
-	[STATS_PREFETCH_BYTES] = { "PREFETCHED BYTES", "learning", "fetched_bytes",
-				   "Read ahead of a start, not cached before" },
-	[STATS_PREFETCH_HITS] = { "PREDICTION HITS", "learning", "hit_bytes",
-				  "Expected extents that were read" },
-	[STATS_NODE_SWITCHES] = { "NODE SWITCHES", "opens", "node_switches",
-				  "Files that got another node id to leave passthrough" },
-	[STATS_PROMOTED_CHUNKS] = { "PROMOTED CHUNKS", "promotion", "chunks",
-				    "Chunks of partial files completed from below" },
-	[STATS_PROMOTED_FILES] = { "PROMOTED FILES", "promotion", "files",
-				   "Partial files that became ordinary ones" },
-	[STATS_PROMOTED_BYTES] = { "PROMOTED BYTES", "promotion", "completed_bytes",
-				   "Brought in from lower files for that" },
-	[STATS_PROMOTED_CLONED] = { "PROMOTED CLONED", "promotion", "cloned_bytes",
-				    "Of those bytes, shared and not copied" },
-};
+#define COUNTER_NAME(counter, ...) [counter] = { __VA_ARGS__ },
+static const struct stats_name counter_names[STATS_COUNTERS] = { STATS_COUNTER_LIST(COUNTER_NAME) };
 
-static const char *const memory_names[STATS_MEMORIES] = {
-	[STATS_MEM_IMAGES] = "images_bytes", [STATS_MEM_INODES] = "inodes_bytes",
-	[STATS_MEM_MAPS] = "maps_bytes",     [STATS_MEM_BUFFERS] = "buffers_bytes",
-	[STATS_MEM_COPIES] = "copies_bytes", [STATS_MEM_WINDOWS] = "windows_bytes",
-};
+#define MEMORY_NAME(memory, key) [memory] = key,
+static const char *const memory_names[STATS_MEMORIES] = { STATS_MEMORY_LIST(MEMORY_NAME) };
 
 struct op_counts {
 	_Atomic uint64_t requests, errors, sum_ns, max_ns;
@@ -137,9 +81,8 @@ struct stats {
 };
 
 static struct {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct list_link all;
+	mutex_t lock;
+	GUARDED_BY(lock) struct list_link all;
 } registry = { .lock = PTHREAD_MUTEX_INITIALIZER, .all = { &registry.all, &registry.all } };
 
 static struct stats process;
@@ -206,18 +149,7 @@ void stats_read(const struct stats *s, struct stats_values *ret)
 		add_up(stats_of_link(l), ret);
 }
 
-uint64_t stats_get(enum stats_counter which)
-{
-	uint64_t sum;
-
-	LOCK_SCOPE(&registry.lock);
-	sum = look(&process.counters[which]);
-	for (const struct list_link *l = registry.all.next; l != &registry.all; l = l->next)
-		sum += look(&stats_of_link(l)->counters[which]);
-	return sum;
-}
-
-static uint64_t requests_of(const struct stats_values *v)
+uint64_t stats_sum_requests(const struct stats_values *v)
 {
 	uint64_t sum = 0;
 
@@ -231,7 +163,7 @@ uint64_t stats_requests(void)
 	struct stats_values v;
 
 	stats_read(NULL, &v);
-	return requests_of(&v);
+	return stats_sum_requests(&v);
 }
 
 uint64_t stats_not_copied(const struct stats_values *v)
@@ -260,7 +192,7 @@ void stats_each(void (*line)(void *arg, const char *name, uint64_t value), void 
 	stats_read(NULL, &v);
 	for (size_t i = 0; i < STATS_COUNTERS; i++)
 		line(arg, counter_names[i].line, v.counters[i]);
-	line(arg, "REQUESTS", requests_of(&v));
+	line(arg, "REQUESTS", stats_sum_requests(&v));
 	for (size_t i = 0; i < STATS_OPCODES; i++) {
 		if (!v.ops[i].requests)
 			continue;
@@ -315,10 +247,10 @@ void stats_free(struct stats *s)
 		return;
 	if (now.stats == s)
 		now.stats = NULL;
-	pthread_mutex_lock(&registry.lock);
+	mutex_lock(&registry.lock);
 	keep_counts(s);
 	list_del(&s->all);
-	pthread_mutex_unlock(&registry.lock);
+	mutex_unlock(&registry.lock);
 	free(s);
 }
 
@@ -337,19 +269,11 @@ void stats_add(enum stats_counter which, uint64_t n)
 	bump(&current()->counters[which], n);
 }
 
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 void stats_request_begin(struct stats *s)
 {
 	now.before = stats_enter(s);
 	now.opcode = 0;
-	now.start_ns = clock_ns();
+	now.start_ns = (uint64_t)clock_ns();
 }
 
 void stats_count_request(uint32_t opcode)
@@ -366,7 +290,7 @@ void stats_request_failed(void)
 void stats_request_end(void)
 {
 	struct op_counts *op = &current()->ops[now.opcode];
-	uint64_t ns = clock_ns() - now.start_ns;
+	uint64_t ns = (uint64_t)clock_ns() - now.start_ns;
 
 	bump(&op->buckets[stats_bucket(ns)], 1);
 	bump(&op->sum_ns, ns);

@@ -71,7 +71,10 @@ static int list(const struct arguments *args, const struct mount_opts *opts)
 static void draw(void *arg, const struct diff_progress *p)
 {
 	if (progress_is_due(arg))
-		progress_show(arg, "entry", p->entries, p->nentries, p->bytes, p->nbytes, "");
+		progress_show(
+			arg, "entry",
+			&(struct progress_point){ p->entries, p->nentries, p->bytes, p->nbytes },
+			"");
 }
 
 /* The destination of an archive. */
@@ -188,7 +191,8 @@ static int parse_lower(char *list, struct mount_opts *ret)
 
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
-	if (options_parse(6, argv, cwd, geteuid() == 0, ret, err, sizeof(err)) == 0)
+	if (options_parse(&(struct options_argv){ 6, argv, cwd, geteuid() == 0 }, ret, err,
+			  sizeof(err)) == 0)
 		return 0;
 	log_error("%s", err);
 	return -EINVAL;

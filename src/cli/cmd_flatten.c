@@ -64,7 +64,9 @@ static void draw_live(void *arg, const struct promote_worker_progress *s)
 
 	l->last = *s;
 	if (progress_is_due(&l->shown))
-		progress_show(&l->shown, "file", s->files, s->nfiles, s->bytes, s->nbytes, "");
+		progress_show(&l->shown, "file",
+			      &(struct progress_point){ s->files, s->nfiles, s->bytes, s->nbytes },
+			      "");
 }
 
 static void draw(void *arg, const struct flatten_stats *s)
@@ -76,23 +78,29 @@ static void draw(void *arg, const struct flatten_stats *s)
 	if (s->copied)
 		snprintf(more, sizeof(more), ", %s copied",
 			 human_units_of(s->copied, "entry").text);
-	progress_show(arg, "file", s->files, s->nfiles, s->bytes, s->nbytes, more);
+	progress_show(arg, "file",
+		      &(struct progress_point){ s->files, s->nfiles, s->bytes, s->nbytes }, more);
 }
 
-static int print_json(const char *path, uint64_t files, uint64_t bytes, uint64_t cloned,
-		      uint64_t dirs, uint64_t entries, uint64_t left)
+static size_t made_whole(const struct flatten_stats *s)
+{
+	return s->files > s->left ? s->files - s->left : 0;
+}
+
+static void print_json(const char *path, const struct flatten_stats *s, uint64_t cloned)
 {
 	_cleanup_(freep) char *text = report_path(path);
 	json_t *j = text ? json_pack("{ss, sI, sI, sI, sI, sI, sI}", "path", text, "files",
-				     (json_int_t)files, "bytes", (json_int_t)bytes, "cloned_bytes",
-				     (json_int_t)cloned, "directories", (json_int_t)dirs, "entries",
-				     (json_int_t)entries, "left", (json_int_t)left)
+				     (json_int_t)made_whole(s), "bytes", (json_int_t)s->bytes,
+				     "cloned_bytes", (json_int_t)cloned, "directories",
+				     (json_int_t)s->dirs, "entries", (json_int_t)s->copied, "left",
+				     (json_int_t)s->left)
 			 : NULL;
-	int r = j ? json_dumpf(j, stdout, JSON_INDENT(2)) : -1;
 
+	if (j)
+		json_dumpf(j, stdout, JSON_INDENT(2));
 	printf("\n");
 	json_decref(j);
-	return r;
 }
 
 static void print_end(const char *upper, const struct flatten_stats *s)
@@ -102,8 +110,7 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 		       s->has_removed_map ? "its map was empty and is gone" : "is flat");
 		return;
 	}
-	printf("%s: %s made whole, %s copied", upper,
-	       human_units_of(s->files > s->left ? s->files - s->left : 0, "file").text,
+	printf("%s: %s made whole, %s copied", upper, human_units_of(made_whole(s), "file").text,
 	       human_units_bytes(s->bytes).text);
 	if (s->dirs || s->copied)
 		printf(", %s expanded by %s", human_units_of(s->dirs, "renamed directory").text,
@@ -187,8 +194,7 @@ static int flatten(struct mount_opts *opts, enum form form)
 		if (r < 0)
 			say_why(upper, r);
 		else if (form == FORM_JSON)
-			print_json(upper, s.files > s.left ? s.files - s.left : 0, s.bytes, 0,
-				   s.dirs, s.copied, s.left);
+			print_json(upper, &s, 0);
 		else if (form == FORM_TEXT)
 			print_end(upper, &s);
 	}
@@ -256,15 +262,18 @@ static int flatten_live(const char *path, enum form form, char *err, size_t err_
 	r = r ?: client_connect(&at, false, &fd, err, err_size);
 	if (r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
-	r = r ?: client_flatten(fd, st.st_dev, st.st_ino, draw_live, &live, err, err_size);
+	r = r ?: client_flatten(fd, &st, draw_live, &live, err, err_size);
 	progress_clear(&live.shown);
 	if (r == -ENOENT)
 		return r;
 	if (r < 0)
 		log_error("%s: %s", path, err);
 	else if (form == FORM_JSON)
-		print_json(path, live.last.files, live.last.bytes, live.last.cloned, 0, 0,
-			   live.last.left);
+		print_json(path,
+			   &(struct flatten_stats){ .files = live.last.files + live.last.left,
+						    .bytes = live.last.bytes,
+						    .left = live.last.left },
+			   live.last.cloned);
 	else if (form == FORM_TEXT)
 		print_live_end(path, &live.last);
 	return r < 0 || live.last.left > 0;

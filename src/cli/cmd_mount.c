@@ -202,7 +202,8 @@ int cmd_mount(int argc, char **argv)
 	sandbox_setup_hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
-	if (options_parse(argc, argv, cwd, geteuid() == 0, &opts, err, sizeof(err)) < 0) {
+	if (options_parse(&(struct options_argv){ argc, argv, cwd, geteuid() == 0 }, &opts, err,
+			  sizeof(err)) < 0) {
 		opts = (struct mount_opts){ 0 };
 		log_error("%s", err);
 		return 1;

@@ -8,6 +8,7 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/log.h"
 #include "veneer/tools/stats_text.h"
 #include "veneer/tools/top_screen.h"
@@ -61,10 +62,7 @@ static int print_usage(void)
 
 static double now_s(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	return (double)clock_ns() / 1e9;
 }
 
 static void stop(int sig)

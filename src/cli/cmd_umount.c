@@ -26,8 +26,6 @@
 
 #define HOLDERS_MAX 10
 
-extern char **environ;
-
 static int print_usage(void)
 {
 	printf("usage: veneer umount [-l] MOUNTPOINT...\n\n"

@@ -62,18 +62,19 @@ struct step progress_walk(struct progress *p)
 	return (struct step){ .fn = show_walk, .arg = p };
 }
 
-void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes,
-		   uint64_t nbytes, const char *more)
+void progress_show(struct progress *p, const char *noun, const struct progress_point *at,
+		   const char *more)
 {
-	const uint64_t rate = bytes * 1000 / (now_ms() - p->start_ms + 1);
+	const uint64_t rate = at->bytes * 1000 / (now_ms() - p->start_ms + 1);
 
-	fprintf(stderr, "%s%s of %s, %s", p->is_terminal ? "\r" : "", human_units_count(done).text,
-		human_units_of(all, noun).text, human_units_bytes(bytes).text);
-	if (nbytes)
-		fprintf(stderr, " of %s", human_units_bytes(nbytes).text);
+	fprintf(stderr, "%s%s of %s, %s", p->is_terminal ? "\r" : "",
+		human_units_count(at->done).text, human_units_of(at->all, noun).text,
+		human_units_bytes(at->bytes).text);
+	if (at->nbytes)
+		fprintf(stderr, " of %s", human_units_bytes(at->nbytes).text);
 	fprintf(stderr, ", %s/s", human_units_bytes(rate).text);
-	if (rate && nbytes > bytes)
-		fprintf(stderr, ", %" PRIu64 " s left", (nbytes - bytes) / rate + 1);
+	if (rate && at->nbytes > at->bytes)
+		fprintf(stderr, ", %" PRIu64 " s left", (at->nbytes - at->bytes) / rate + 1);
 	fprintf(stderr, "%s%s", more, p->is_terminal ? "\033[K" : "\n");
 	fflush(stderr);
 }

@@ -14,13 +14,19 @@ struct progress {
 	uint64_t start_ms, drawn_ms;
 };
 
+/* How far a work is. */
+struct progress_point {
+	size_t done, all;
+	uint64_t bytes, nbytes; /* done, and all; 0: not known */
+};
+
 void progress_start(struct progress *p, bool is_quiet);
 /* Is it time for a line? Then it counts as drawn. */
 bool progress_is_due(struct progress *p);
 /* "N of M files, X of Y, Z/s, T s left", of the noun "file", and what `more` says behind it ("" for
- * nothing). nbytes 0: not known. */
-void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes,
-		   uint64_t nbytes, const char *more);
+ * nothing). */
+void progress_show(struct progress *p, const char *noun, const struct progress_point *at,
+		   const char *more);
 /* Nothing of it stays on a terminal, so that something else can be printed; it may go on. */
 void progress_clear(const struct progress *p);
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/data/attr.h"
 
+#include "partial_mark.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/data/copyup.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
@@ -32,19 +35,19 @@ static int pin_upper(struct union_fs *t, struct inode *i)
 /* Keep attribute changes apart from completing, which changes some attributes of a partial file for
  * a moment and puts them back with the file locked (materialize.h): no caller sees that, and
  * nothing that is set meanwhile is lost. */
-static bool hold_attributes(struct inode *i)
+static bool hold_attributes(struct inode *i) UNCHECKED_LOCKS
 {
 	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
 
 	if (is_partial)
-		pthread_rwlock_rdlock(&i->lock);
+		rwlock_rdlock(&i->lock);
 	return is_partial;
 }
 
-static void let_attributes_go(struct inode *i, bool is_held)
+static void let_attributes_go(struct inode *i, bool is_held) UNCHECKED_LOCKS
 {
 	if (is_held)
-		pthread_rwlock_unlock(&i->lock);
+		rwlock_unlock(&i->lock);
 }
 
 static bool is_overridden(const struct union_fs *t, const struct inode *i)
@@ -124,7 +127,7 @@ static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, g
 	up.st_mode = mode != (mode_t)-1 ? mode : up.st_mode;
 	if (xattr_trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, false, &low))
 		return 0;
-	return copyup_fix_origin(t, i, &up);
+	return partial_mark_fix(t, i, &up);
 }
 
 int attr_chmod(struct union_fs *t, struct inode *i, mode_t mode)
@@ -236,7 +239,7 @@ int attr_kill_setgid(struct union_fs *t, struct inode *i)
 		       : r;
 }
 
-static pthread_mutex_t *setid_lock(struct union_fs *t, const struct inode *i)
+static mutex_t *setid_lock(struct union_fs *t, const struct inode *i)
 {
 	return &t->setid_locks[i->id % UNION_FS_SETID_LOCKS];
 }
@@ -259,7 +262,7 @@ static void keep_capability(struct union_fs *t, struct inode *i, struct attr_set
 }
 
 void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability, bool is_again,
-		      struct attr_setid *s)
+		      struct attr_setid *s) UNCHECKED_LOCKS
 {
 	const bool may_keep = keeps_capability &&
 			      (is_again || t->keeping || read_capability(t, i, s));
@@ -269,7 +272,7 @@ void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability
 	if (t->can.has_trusted_xattr && !may_keep && !is_again)
 		return;
 	s->lock = setid_lock(t, i);
-	pthread_mutex_lock(s->lock);
+	mutex_lock(s->lock);
 	if (may_keep)
 		keep_capability(t, i, s);
 	if (!t->can.has_trusted_xattr && lookup_stat(t, i, &st) == 0 &&
@@ -295,7 +298,7 @@ static int put_back_mode(struct union_fs *t, struct inode *i, mode_t mode)
 	return r < 0 || (st.st_mode & 07777) == mode ? r : attr_chmod(t, i, mode);
 }
 
-int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, int r)
+int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, int r) UNCHECKED_LOCKS
 {
 	int e = s->capability_len ? put_back_capability(t, i, s) : 0;
 
@@ -306,7 +309,7 @@ int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, in
 	if (s->is_keeping)
 		t->keeping--;
 	if (s->lock)
-		pthread_mutex_unlock(s->lock);
+		mutex_unlock(s->lock);
 	return r ?: e;
 }
 

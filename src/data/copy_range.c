@@ -2,11 +2,13 @@
 #include "veneer/data/copy_range.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/read.h"
 #include "veneer/data/run.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
@@ -14,20 +16,20 @@
 #define COPY_STEP ((size_t)1 << 20) /* read and written at a time */
 
 /* Of two files always the same one first; a node id may change meanwhile. */
-static void lock_both(struct inode *from, struct inode *to)
+static void lock_both(struct inode *from, struct inode *to) UNCHECKED_LOCKS
 {
 	if ((uintptr_t)from < (uintptr_t)to)
-		pthread_rwlock_rdlock(&from->lock);
-	pthread_rwlock_wrlock(&to->lock);
+		rwlock_rdlock(&from->lock);
+	rwlock_wrlock(&to->lock);
 	if ((uintptr_t)from > (uintptr_t)to)
-		pthread_rwlock_rdlock(&from->lock);
+		rwlock_rdlock(&from->lock);
 }
 
-static void unlock_both(struct inode *from, struct inode *to)
+static void unlock_both(struct inode *from, struct inode *to) UNCHECKED_LOCKS
 {
-	pthread_rwlock_unlock(&to->lock);
+	rwlock_unlock(&to->lock);
 	if (from != to)
-		pthread_rwlock_unlock(&from->lock);
+		rwlock_unlock(&from->lock);
 }
 
 /* Nothing has to be recorded about [off, end of file) of a file that is written there: it is plain,
@@ -79,16 +81,24 @@ static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, 
 	return n;
 }
 
-/* Under both locks. As much as the system call does of it; 0: nothing. */
-static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
-			  int fd, off_t off_to, size_t len)
+/* One copy that is asked for. */
+struct span {
+	struct inode *from, *to;
+	off_t off, off_to;
+	size_t len;
+};
+
+/* Under both locks, fd is that of s->to. As much as the system call does of it; 0: nothing. */
+static ssize_t copy_below(struct union_fs *t, const struct span *s, int fd)
 {
+	struct inode *from = s->from;
+	size_t len = s->len;
 	struct source *top;
 	off_t size = 0;
 	uint64_t room;
 	size_t done = 0;
 	ssize_t n;
-	int r = speaks_alone(to, fd, (uint64_t)off_to);
+	int r = speaks_alone(s->to, fd, (uint64_t)s->off_to);
 
 	if (r <= 0)
 		return r;
@@ -97,12 +107,12 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 		r = read_size(t, from, &size);
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
-	if (off >= size)
+	if (s->off >= size)
 		return 0;
-	if (len > (size_t)(size - off))
-		len = (size_t)(size - off);
+	if (len > (size_t)(size - s->off))
+		len = (size_t)(size - s->off);
 	/* Without room for all of it, write it piece by piece. */
-	if (quota_claim_range(t->quota, fd, (uint64_t)off_to, len, &room) < 0)
+	if (quota_claim_range(t->quota, fd, (uint64_t)s->off_to, len, &room) < 0)
 		return 0;
 	/* Holds the descriptor for source_pin, which knows no inodes. */
 	if (from->has_upper && (r = upper_pin(t, from)) < 0) {
@@ -110,7 +120,7 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 		return r;
 	}
 	do {
-		n = copy_run(top, (uint64_t)off + done, fd, off_to + (off_t)done, len - done);
+		n = copy_run(top, (uint64_t)s->off + done, fd, s->off_to + (off_t)done, len - done);
 		if (n > 0)
 			done += (size_t)n;
 	} while (n > 0 && done < len);
@@ -121,37 +131,35 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 }
 
 /* Through memory, which is right for every pair of files. */
-static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
-			 off_t off_to, size_t len)
+static ssize_t copy_step(struct union_fs *t, const struct span *s)
 {
-	const size_t step = MIN(len, COPY_STEP);
+	const size_t step = MIN(s->len, COPY_STEP);
 	_cleanup_(freep) char *buf = malloc(step);
 	ssize_t n;
 	int r;
 
 	if (!buf)
 		return -ENOMEM;
-	n = read_file(t, from, buf, step, off);
+	n = read_file(t, s->from, buf, step, s->off);
 	if (n <= 0)
 		return n;
-	r = cow_write(t, to, buf, (size_t)n, off_to);
+	r = cow_write(t, s->to, buf, (size_t)n, s->off_to);
 	return r < 0 ? r : n;
 }
 
-static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
-			 off_t off_to, size_t len)
+static ssize_t copy_some(struct union_fs *t, const struct span *s)
 {
 	_cleanup_(closep) int own = -1;
-	int fd = upper_pin_writable(t, to, &own);
+	int fd = upper_pin_writable(t, s->to, &own);
 	ssize_t n;
 
 	if (fd < 0)
 		return fd;
-	lock_both(from, to);
-	n = copy_below(t, from, off, to, fd, off_to, len);
-	unlock_both(from, to);
-	fd_cache_unpin(&to->src.fd);
-	return n ? n : copy_step(t, from, off, to, off_to, len);
+	lock_both(s->from, s->to);
+	n = copy_below(t, s, fd);
+	unlock_both(s->from, s->to);
+	fd_cache_unpin(&s->to->src.fd);
+	return n ? n : copy_step(t, s);
 }
 
 /* Within one file: what is behind its end now is not copied, however far the copy makes it grow,
@@ -187,8 +195,11 @@ ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struc
 	if (n < 0)
 		return n;
 	while (done < len) {
-		n = copy_some(t, from, off_from + (off_t)done, to, off_to + (off_t)done,
-			      len - done);
+		n = copy_some(t, &(struct span){ .from = from,
+						 .to = to,
+						 .off = off_from + (off_t)done,
+						 .off_to = off_to + (off_t)done,
+						 .len = len - done });
 		if (n <= 0)
 			break;
 		done += (size_t)n;

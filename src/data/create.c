@@ -17,12 +17,14 @@
  *                       beside the name first: taken from there again */
 #include "veneer/data/create.h"
 
+#include "partial_mark.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/publish.h"
 #include "veneer/data/remove.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/sys/mode_relax.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
@@ -44,6 +46,9 @@ int create_check_name(const char *name)
  * in the work directory and then over the whiteout. */
 struct making {
 	const struct create_args *args;
+	struct inode *parent;
+	const char *name;
+	struct lookup_state state; /* of the name, before */
 	struct stat dir; /* of the directory it will be in */
 	mode_t mode; /* with set-gid inherited and the umask applied */
 	uid_t uid;
@@ -53,16 +58,16 @@ struct making {
 	bool has_acl; /* of the directory's default ACL */
 };
 
-static void inherit(struct union_fs *t, struct making *m, struct inode *parent)
+static void inherit(struct union_fs *t, struct making *m)
 {
 	if (S_ISREG(m->args->mode) || S_ISDIR(m->args->mode))
 		m->override = t->upper->override;
-	m->has_acl = parent->has_default_acl;
+	m->has_acl = m->parent->has_default_acl;
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
 	/* With a default ACL the backing file system works the mode out itself. */
-	if (!parent->has_default_acl && !S_ISLNK(m->mode))
+	if (!m->has_acl && !S_ISLNK(m->mode))
 		m->mode &= ~m->args->umask;
 	if (m->dir.st_mode & S_ISGID) {
 		m->gid = m->dir.st_gid;
@@ -208,15 +213,15 @@ static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, in
 }
 
 /* The place to make something that inherits a default ACL is the directory that has it. */
-static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode *parent, int dirfd,
-			      const char *name, bool is_opaque, struct stat *st)
+static int make_over_whiteout(struct union_fs *t, struct making *m, int dirfd, struct stat *st)
 {
+	const bool is_opaque = S_ISDIR(m->mode) && m->state.below && m->state.below->type == DT_DIR;
 	char temp[NAME_MAX + 1];
 	int at = t->workfd, r = 0;
 
 	upper_temp_name(t, temp);
-	if (parent->has_default_acl) {
-		remove_beside_name(name, temp);
+	if (m->parent->has_default_acl) {
+		remove_beside_name(m->name, temp);
 		r = remove_unseen(t, dirfd, temp); /* of a server that was killed */
 		at = dirfd;
 	}
@@ -242,40 +247,40 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode
 		}
 	}
 	if (r == 0)
-		r = replace_whiteout(t, t->workfd, temp, dirfd, name, S_ISDIR(m->mode));
+		r = replace_whiteout(t, t->workfd, temp, dirfd, m->name, S_ISDIR(m->mode));
 	if (r < 0 && is_opaque && at == t->workfd)
 		remove_temp_dir(t, temp);
 	else if (r < 0)
 		unmake(m, at, temp);
 	else
-		note_times(m, dirfd, name, st);
+		note_times(m, dirfd, m->name, st);
 	return r;
 }
 
-static int enter_new(struct union_fs *t, struct inode *parent, const char *name, struct making *m,
-		     struct upper_dir *d, const struct lookup_state *state, const struct stat *st,
-		     struct inode **ret)
+static int enter_new(struct union_fs *t, struct making *m, struct upper_dir *d,
+		     const struct stat *st, struct inode **ret)
 {
 	struct inode_found f = { .type = IFTODT(st->st_mode),
 				 .has_upper = true,
 				 .upper_ino = st->st_ino,
 				 .upper_dev = inode_upper_dev(t, st->st_dev),
 				 .ino = inode_fold_ino(t, st->st_dev, st->st_ino) };
-	struct upper_dir_entry up = {
-		.ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL
-	};
-	int r = upper_dir_set(d, name, &up);
+	struct upper_dir_entry up = { .ino = f.ino,
+				      .type = f.type,
+				      .is_ino_known = true,
+				      .is_below = m->state.below != NULL };
+	int r = upper_dir_set(d, m->name, &up);
 
 	if (r == 0)
-		r = inode_enter(t, parent, name, &f, ret);
+		r = inode_enter(t, m->parent, m->name, &f, ret);
 	if (r < 0) {
 		/* A whiteout that it took the place of must come back. */
-		remove_made(t, parent, name, state, S_ISDIR(m->mode));
+		remove_made(t, m->parent, m->name, &m->state, S_ISDIR(m->mode));
 		return r;
 	}
 	if (m->fd >= 0)
 		upper_install(t, *ret, steal_fd(&m->fd));
-	if (f.type == DT_DIR && !parent->has_default_acl)
+	if (f.type == DT_DIR && !m->parent->has_default_acl)
 		r = upper_listing_empty(*ret);
 	/* Without it the listing is read when it is asked for. */
 	return 0;
@@ -301,8 +306,7 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 		const struct create_args *args, struct inode **ret, struct stat *ret_st)
 {
 	const uint64_t room = room_of(args);
-	struct making m = { .args = args, .fd = -1 };
-	struct lookup_state state;
+	struct making m = { .args = args, .parent = parent, .name = name, .fd = -1 };
 	bool is_new = false;
 	struct upper_dir *d;
 	int dirfd, r = create_check_name(name);
@@ -316,8 +320,8 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 	if (r == 0)
 		r = lookup_settle(t, parent, name);
 	if (r == 0)
-		r = lookup_state(t, parent, name, &state);
-	if (r == 0 && state.where != LOOKUP_NOWHERE)
+		r = lookup_state(t, parent, name, &m.state);
+	if (r == 0 && m.state.where != LOOKUP_NOWHERE)
 		r = -EEXIST;
 	if (r < 0)
 		return r;
@@ -331,22 +335,19 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 	}
 	r = fstat(dirfd, &m.dir) < 0 ? -errno : inode_reserve(t);
 	if (r == 0)
-		r = upper_dir_reserve(d, name, state.below != NULL, &is_new);
+		r = upper_dir_reserve(d, name, m.state.below != NULL, &is_new);
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, &m.dir);
-		inherit(t, &m, parent);
-		if (state.is_whiteout)
-			r = make_over_whiteout(t, &m, parent, dirfd, name,
-					       S_ISDIR(m.mode) && state.below &&
-						       state.below->type == DT_DIR,
-					       ret_st);
+		inherit(t, &m);
+		if (m.state.is_whiteout)
+			r = make_over_whiteout(t, &m, dirfd, ret_st);
 		else
 			r = make_direct(&m, dirfd, name, ret_st);
 	}
 	if (r < 0 && is_new)
 		upper_dir_remove(d, name);
 	if (r == 0)
-		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
+		r = enter_new(t, &m, d, ret_st, ret);
 	note_new(t, dirfd, r == 0 ? name : NULL);
 	quota_settle(t->quota, -1, room, 1);
 	if (r == 0)
@@ -356,33 +357,36 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 	return r;
 }
 
-/* Adopt an object that a server made before it died and could say so; no caller knows of it. Owner
- * and mode may be missing yet. */
-static int adopt_made(struct union_fs *t, struct inode *parent, const char *name, struct making *m,
-		      struct stat *st)
+/* Take over an object that a server made before it died and could say so; no caller knows of it.
+ * Owner and mode may be missing yet. */
+static int take_over_made(struct union_fs *t, struct making *m, struct stat *st)
 {
-	int dirfd = upper_pin(t, parent), r;
+	int dirfd = upper_pin(t, m->parent), r;
 
 	if (dirfd < 0)
 		return dirfd;
 	r = fstat(dirfd, &m->dir) < 0 ? -errno : 0;
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, &m->dir);
-		inherit(t, m, parent);
+		inherit(t, m);
 		/* A mode may bind even us: then it is opened when it must be. */
 		if (S_ISREG(m->mode))
-			m->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-		r = settle_owner(m, dirfd, name, st);
+			m->fd = openat(dirfd, m->name,
+				       O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		r = settle_owner(m, dirfd, m->name, st);
 	}
-	fd_cache_unpin(&parent->src.fd);
+	fd_cache_unpin(&m->parent->src.fd);
 	return r;
 }
 
 int create_again(struct union_fs *t, struct inode *parent, const char *name,
 		 const struct create_args *args, struct inode **ret, struct stat *ret_st)
 {
-	struct making m = { .args = args, .fd = -1 };
-	struct lookup_state state = { .where = LOOKUP_NOWHERE };
+	struct making m = { .args = args,
+			    .parent = parent,
+			    .name = name,
+			    .state = { .where = LOOKUP_NOWHERE },
+			    .fd = -1 };
 	struct upper_dir *d;
 	int r = create_check_name(name);
 
@@ -391,14 +395,14 @@ int create_again(struct union_fs *t, struct inode *parent, const char *name,
 	if (r == 0 && parent->has_upper)
 		r = lookup_settle(t, parent, name);
 	if (r == 0 && parent->has_upper)
-		r = lookup_state(t, parent, name, &state);
+		r = lookup_state(t, parent, name, &m.state);
 	if (r < 0)
 		return r;
-	if (state.where != LOOKUP_UPPER || state.up.type != IFTODT(args->mode))
+	if (m.state.where != LOOKUP_UPPER || m.state.up.type != IFTODT(args->mode))
 		return create_node(t, parent, name, args, ret, ret_st);
-	r = adopt_made(t, parent, name, &m, ret_st);
+	r = take_over_made(t, &m, ret_st);
 	if (r == 0)
-		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
+		r = enter_new(t, &m, d, ret_st, ret);
 	if (r == 0)
 		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);
@@ -461,7 +465,7 @@ int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const
 	if (r == 0 && state.where != LOOKUP_NOWHERE)
 		r = -EEXIST;
 	if (r == 0)
-		r = copyup_fix_origin(t, i, NULL);
+		r = partial_mark_fix(t, i, NULL);
 	if (r < 0)
 		return r;
 	fd = upper_pin(t, i);

@@ -13,9 +13,10 @@
 #include "veneer/data/materialize.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
-#include "veneer/data/cow.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/data/run.h"
 #include "veneer/layer/origin_xattr.h"
@@ -23,6 +24,7 @@
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/mode_relax.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 #include "zero_blocks.h"
@@ -439,7 +441,7 @@ static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
 	return w->is_alone	      ? 0
 	       : w->tree->is_volatile ? file_write_out(fd)
-				      : cow_sync_unasked(w->tree, i);
+				      : cow_fsync_unasked(w->tree, i);
 }
 
 static int finish_locked(struct filling *f)

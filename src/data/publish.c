@@ -5,6 +5,7 @@
 #include "veneer/base/log.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 

@@ -11,6 +11,7 @@
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/union/inode_struct.h"
 
 #include <dirent.h>
 #include <fcntl.h>

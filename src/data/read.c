@@ -3,8 +3,10 @@
 
 #include "read_batch.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/sys/file.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/upper.h"
 
 #include <fcntl.h>

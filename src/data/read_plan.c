@@ -6,7 +6,9 @@
 
 #include "read_batch.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/data/read.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/upper.h"
 
 #include <stdatomic.h>

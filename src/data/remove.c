@@ -12,10 +12,12 @@
 #include "veneer/data/remove.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/data/copyup.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
@@ -276,7 +278,7 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 	if (r == 0) {
 		/* Keeps a write to the open file from being copied up to a name that is going
 		 * away. */
-		pthread_rwlock_wrlock(&i->lock);
+		rwlock_wrlock(&i->lock);
 		if (state.where == LOOKUP_LOWER && i->has_upper)
 			r = lookup_state(t, parent, name, &state);
 		if (r == 0)
@@ -288,7 +290,7 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 				inode_drop_name(t, parent, name);
 			remove_done(t, i, &removal, r == 0);
 		}
-		pthread_rwlock_unlock(&i->lock);
+		rwlock_unlock(&i->lock);
 	}
 	inode_unref(t, i);
 	return r;

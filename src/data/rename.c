@@ -18,7 +18,9 @@
  * An exchange is one step. */
 #include "veneer/data/rename.h"
 
+#include "partial_mark.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/create.h"
@@ -26,6 +28,7 @@
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/union/hardlink_index.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
@@ -149,7 +152,7 @@ static int prepare_move(struct union_fs *t, struct inode *i, const struct end *t
 		return prepare_directory(t, i, to);
 	r = copyup_inode(t, i, &change);
 	if (r == 0 && !change.is_marked)
-		r = copyup_fix_origin(t, i, NULL);
+		r = partial_mark_fix(t, i, NULL);
 	return i->lower ? refuse_move(i, r) : r;
 }
 
@@ -417,7 +420,7 @@ static int replace_locked(struct union_fs *t, struct end *from, struct end *to)
 	return r;
 }
 
-static int replace(struct union_fs *t, struct end *from, struct end *to)
+static int replace(struct union_fs *t, struct end *from, struct end *to) UNCHECKED_LOCKS
 {
 	int r = 0;
 
@@ -437,10 +440,10 @@ static int replace(struct union_fs *t, struct end *from, struct end *to)
 		return r;
 	/* Keeps the victim, if it is open, from being copied up to this name meanwhile. */
 	if (to->inode)
-		pthread_rwlock_wrlock(&to->inode->lock);
+		rwlock_wrlock(&to->inode->lock);
 	r = replace_locked(t, from, to);
 	if (to->inode)
-		pthread_rwlock_unlock(&to->inode->lock);
+		rwlock_unlock(&to->inode->lock);
 	fd_cache_unpin(&from->inode->src.fd);
 	return r;
 }

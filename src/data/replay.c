@@ -17,6 +17,7 @@
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
 #include "veneer/union/hardlink_index.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
@@ -193,12 +194,13 @@ static void swap_names(struct union_fs *t, const struct intent *n, const struct 
 		inode_unref(t, b);
 }
 
-int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_parent,
-		  const char *old_name, struct inode *parent, const char *name, unsigned flags)
+int replay_rename(struct union_fs *t, const struct intent *n, const struct replay_names *names,
+		  unsigned flags)
 {
-	struct move m = {
-		.from = old_parent, .to = parent, .from_name = old_name, .to_name = name
-	};
+	struct move m = { .from = names->from,
+			  .to = names->to,
+			  .from_name = names->from_name,
+			  .to_name = names->to_name };
 	int r = 0;
 
 	if (n && n->is_begun)
@@ -214,7 +216,7 @@ int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_
 		return finish_move(t, n, &m);
 	/* The kernel has seen to it that nothing is there; what is, is the empty directory that a
 	 * server put there. */
-	return rename_entry(t, old_parent, old_name, parent, name,
+	return rename_entry(t, m.from, m.from_name, m.to, m.to_name,
 			    flags & ~(unsigned)RENAME_NOREPLACE);
 }
 

@@ -2,8 +2,10 @@
 #include "veneer/data/tmpfile.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/data/copyup.h"
 #include "veneer/layer/mode_xattr.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 

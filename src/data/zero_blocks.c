@@ -10,6 +10,7 @@
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/file.h"
+#include "veneer/union/inode_struct.h"
 
 #include <string.h>
 #include <sys/stat.h>

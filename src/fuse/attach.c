@@ -20,16 +20,15 @@
 #define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode: PROC_USER_INIT_INO of linux/proc_ns.h */
 
 struct attach {
-	struct fuse_session
-		*se; /* answers nothing: it knows how to mount; NULL of what is to be narrowed */
-	int fuse_fd; /* of what is to be narrowed; -1: it joined */
-	int whole_fd; /* that, mounted nowhere; -1 */
+	struct fuse_session *se; /* mounts and answers nothing; NULL where libfuse did not mount */
+	int fuse_fd; /* of a file system made without libfuse; -1: se has it, or another attach */
+	int detached_fd; /* the mount, attached nowhere; -1 */
 	char *mountpoint;
-	uint64_t mount_id; /* 0: could not be told */
+	uint64_t mount_id; /* 0: not known */
 	unsigned dev_major, dev_minor;
 };
 
-/* libfuse says why a mount failed on its own; kept for our one sentence. */
+/* What libfuse logged last, for our one sentence about a failed mount. */
 static _Thread_local char fuse_message[256];
 
 static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
@@ -40,8 +39,8 @@ static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
 	log_debug("libfuse: %s", fuse_message);
 }
 
-/* The mount that is seen at path, or that fd is of, without asking its server. False when it cannot
- * be told. */
+/* Find the mount that is seen at path, or that fd belongs to, without asking its server. False: not
+ * known. */
 static bool mount_at(int fd, const char *path, struct statx *ret)
 {
 	return statx(fd, path,
@@ -73,7 +72,7 @@ static struct attach *new_attach(const struct mount_opts *o)
 
 	if (!a)
 		return NULL;
-	a->fuse_fd = a->whole_fd = -1;
+	a->fuse_fd = a->detached_fd = -1;
 	a->mountpoint = strdup(o->mountpoint);
 	if (!a->mountpoint) {
 		free(a);
@@ -88,8 +87,8 @@ static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse
 	_cleanup_(freep) char *options = NULL;
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
-	/* Opens are not asked about, so without an upper the kernel must know that nothing can be
-	 * written. */
+	/* The kernel sends no OPEN, so it must know itself that a mount without an upper is
+	 * read-only. */
 	if (asprintf(&options, "-o%s%s", o->kernel_opts, is_readonly ? ",ro" : "") >= 0 &&
 	    fuse_opt_add_arg(&args, "veneer") == 0 && fuse_opt_add_arg(&args, options) == 0)
 		*ret = fuse_session_new(&args, &ops, sizeof(ops), NULL);
@@ -97,10 +96,10 @@ static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* ---- mounted nowhere yet ---- */
+/* ---- detached mounts ---- */
 
-/* Of words between commas; a backslash stands before what is meant as it is. */
-static char *next_word(char **at)
+/* Options stand between commas; a backslash escapes a character. */
+static char *next_option(char **at)
 {
 	char *word = *at, *from = word, *to = word;
 
@@ -116,7 +115,7 @@ static char *next_word(char **at)
 	return word;
 }
 
-static unsigned with_word(unsigned attrs, const char *word)
+static unsigned apply_flag(unsigned attrs, const char *word)
 {
 	static const struct {
 		const char *word;
@@ -136,7 +135,7 @@ static unsigned with_word(unsigned attrs, const char *word)
 	return attrs;
 }
 
-/* value: NULL of a mere word. */
+/* value: NULL of a flag. */
 static int set(int fs, const char *key, const char *value)
 {
 	return fsconfig(fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) < 0
@@ -152,15 +151,14 @@ static int set_number(int fs, const char *key, unsigned number)
 	return set(fs, key, text);
 }
 
-/* Set the words that libfuse gives the kernel, so that readers of the mount table cannot tell the
- * mounts apart. */
-static int set_words(int fs, char *words, unsigned *ret_attrs)
+/* Set what libfuse gives the kernel, so that the mount table reads the same. */
+static int set_options(int fs, char *words, unsigned *ret_attrs)
 {
 	const char *source = "fuse-overlayfs", *word;
 	int r = 0;
 
 	*ret_attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	while (r == 0 && (word = next_word(&words))) {
+	while (r == 0 && (word = next_option(&words))) {
 		if (!strncmp(word, "fsname=", 7))
 			source = word + 7;
 		else if (!strcmp(word, "default_permissions"))
@@ -168,20 +166,21 @@ static int set_words(int fs, char *words, unsigned *ret_attrs)
 		else if (!strcmp(word, "allow_other"))
 			r = set(fs, word, NULL);
 		else
-			*ret_attrs = with_word(*ret_attrs, word);
+			*ret_attrs = apply_flag(*ret_attrs, word);
 	}
 	if (r == 0)
 		r = set(fs, "source", source);
 	return r < 0 ? r : set(fs, "subtype", "fuse-overlayfs");
 }
 
-/* Mounted nowhere. The kernel makes no new file system of a descriptor that has one. */
-static int mount_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd, int *ret)
+/* Make a detached mount. Of a descriptor that has a file system the kernel makes another mount of
+ * that. */
+static int make_detached(const struct mount_opts *o, bool is_readonly, int fuse_fd, int *ret)
 {
 	_cleanup_(freep) char *words = strdup(o->kernel_opts);
 	_cleanup_(closep) int fs = fsopen("fuse", FSOPEN_CLOEXEC);
 	unsigned attrs = 0;
-	int r = !words ? -ENOMEM : fs < 0 ? -errno : set_words(fs, words, &attrs);
+	int r = !words ? -ENOMEM : fs < 0 ? -errno : set_options(fs, words, &attrs);
 
 	if (is_readonly)
 		attrs |= MOUNT_ATTR_RDONLY;
@@ -204,14 +203,14 @@ static int mount_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd
 }
 
 /* fuse_fd: -1, or that of the file system, borrowed. */
-static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd,
-			struct attach **ret, char *err, size_t err_size)
+static int attach_detached(const struct mount_opts *o, bool is_readonly, int fuse_fd,
+			   struct attach **ret, char *err, size_t err_size)
 {
 	_cleanup_(closep) int place = open(o->mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct attach *a;
 	int r = 0;
 
-	/* Said now, and not as what is said of a file system that has gone. */
+	/* As EIO: callers take ENOTCONN for a file system that has gone. */
 	if (place < 0) {
 		fail_mount(o->mountpoint, -errno, err, err_size);
 		return -EIO;
@@ -226,25 +225,25 @@ static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_f
 		attach_free(a);
 		return -EIO;
 	}
-	r = mount_whole(o, is_readonly, fuse_fd < 0 ? a->fuse_fd : fuse_fd, &a->whole_fd);
+	r = make_detached(o, is_readonly, fuse_fd < 0 ? a->fuse_fd : fuse_fd, &a->detached_fd);
 	if (r < 0) {
 		attach_free(a);
 		return fail_mount(o->mountpoint, r, err, err_size);
 	}
-	note_mount(a, a->whole_fd, "");
+	note_mount(a, a->detached_fd, "");
 	*ret = a;
 	return 0;
 }
 
-int attach_found(const struct mount_opts *o, struct attach **ret, char *err, size_t err_size)
+int attach_new_detached(const struct mount_opts *o, struct attach **ret, char *err, size_t err_size)
 {
-	return attach_whole(o, false, -1, ret, err, err_size);
+	return attach_detached(o, false, -1, ret, err, err_size);
 }
 
-int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err,
-		size_t err_size)
+int attach_join_sb(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err,
+		   size_t err_size)
 {
-	return attach_whole(o, false, fuse_fd, ret, err, err_size);
+	return attach_detached(o, false, fuse_fd, ret, err, err_size);
 }
 
 bool attach_may_bind(void)
@@ -255,7 +254,7 @@ bool attach_may_bind(void)
 	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_SYS_ADMIN;
 }
 
-/* ---- at its place ---- */
+/* ---- mounts at the mount point ---- */
 
 static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struct attach **ret,
 			     char *err, size_t err_size)
@@ -280,16 +279,16 @@ static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struc
 	return 0;
 }
 
-/* As mount(2) would. libfuse after it runs mount(8) for /etc/mtab, also where that is a link into
- * /proc (3.17.2): what is confined cannot, and it takes milliseconds. */
+/* As mount(2) would. libfuse 3.17.2 also runs mount(8) for /etc/mtab, even where that is a link
+ * into /proc: a confined process cannot, and it takes milliseconds. */
 static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct attach **ret,
 			    char *err, size_t err_size)
 {
-	int r = attach_whole(o, is_readonly, -1, ret, err, err_size);
+	int r = attach_detached(o, is_readonly, -1, ret, err, err_size);
 
 	if (r < 0)
 		return r;
-	r = move_mount((*ret)->whole_fd, "", AT_FDCWD, o->mountpoint,
+	r = move_mount((*ret)->detached_fd, "", AT_FDCWD, o->mountpoint,
 		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) < 0
 		    ? -errno
 		    : 0;
@@ -299,11 +298,11 @@ static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct
 		return fail_mount(o->mountpoint, r, err, err_size);
 	}
 	/* An open descriptor would keep the file system when it is unmounted. */
-	closep(&(*ret)->whole_fd);
+	closep(&(*ret)->detached_fd);
 	return 0;
 }
 
-/* Before Linux 5.2 there is none, and filters of system calls may not know it. */
+/* Linux before 5.2 and filters of system calls do not know it. */
 static bool has_fsopen(void)
 {
 	_cleanup_(closep) int fd = fsopen("fuse", FSOPEN_CLOEXEC);
@@ -320,18 +319,18 @@ int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret
 		       : attach_by_libfuse(o, is_readonly, ret, err, err_size);
 }
 
-struct aside {
+struct clone_job {
 	const struct attach *attach;
 	const char *name;
 	int result;
 };
 
-/* A thread that has a mount namespace of its own, which goes with it. Nothing comes from there into
- * the one it was copied from; what is unmounted there goes here as well. A process that has changed
- * its root is never asked to share (mountinfo_plain), so "/" is a mount. */
-static void *clone_aside(void *arg)
+/* Runs in a thread with a mount namespace of its own, which ends with the thread. Mounts made there
+ * do not propagate back. A process that has changed its root never shares a superblock
+ * (mountinfo_plain), so "/" is a mount. */
+static void *clone_in_namespace(void *arg)
 {
-	struct aside *s = arg;
+	struct clone_job *s = arg;
 	const char *mountpoint = s->attach->mountpoint;
 	_cleanup_(freep) char *path = NULL;
 
@@ -340,33 +339,33 @@ static void *clone_aside(void *arg)
 		return NULL;
 	}
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
-	    move_mount(s->attach->whole_fd, "", AT_FDCWD, mountpoint, MOVE_MOUNT_F_EMPTY_PATH) <
+	    move_mount(s->attach->detached_fd, "", AT_FDCWD, mountpoint, MOVE_MOUNT_F_EMPTY_PATH) <
 		    0 ||
 	    (s->result = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)) < 0)
 		s->result = -errno;
 	return NULL;
 }
 
-/* The directory, mounted nowhere. Before Linux 6.15 the kernel clones nothing of what is itself
- * mounted nowhere: there the whole is mounted where nobody sees it. */
-static int clone_part(const struct attach *a, const char *name)
+/* A detached mount of the directory. Before Linux 6.15 the kernel clones nothing of a detached
+ * mount: there the file system is attached in a namespace that nobody sees. */
+static int clone_subdir(const struct attach *a, const char *name)
 {
-	struct aside s = { .attach = a, .name = name };
+	struct clone_job s = { .attach = a, .name = name };
 	pthread_t thread;
-	int r, fd = open_tree(a->whole_fd, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	int r, fd = open_tree(a->detached_fd, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
 	if (fd >= 0 || errno != EINVAL)
 		return fd < 0 ? -errno : fd;
-	r = pthread_create(&thread, NULL, clone_aside, &s);
+	r = pthread_create(&thread, NULL, clone_in_namespace, &s);
 	if (r != 0)
 		return -r;
 	pthread_join(thread, NULL);
 	return s.result;
 }
 
-int attach_narrow(struct attach *a, const char *name, char *err, size_t err_size)
+int attach_mount_subdir(struct attach *a, const char *name, char *err, size_t err_size)
 {
-	_cleanup_(closep) int fd = clone_part(a, name);
+	_cleanup_(closep) int fd = clone_subdir(a, name);
 	int r = fd < 0 ? fd : 0;
 
 	if (r == 0 && move_mount(fd, "", AT_FDCWD, a->mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0)
@@ -388,24 +387,24 @@ void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_mi
 	*ret_minor = a->dev_minor;
 }
 
-static bool is_of_the_machine(void)
+static bool is_in_first_user_namespace(void)
 {
 	struct stat st;
 
 	return stat("/proc/self/ns/user", &st) == 0 && st.st_ino == FIRST_USER_NAMESPACE;
 }
 
-/* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less.
- * Takes root of the machine; without it reading from end to end takes more requests. In a user
- * namespace, where each mount has pages of its own, the kernel's default it is for root, too: of
- * small programs a wider window brings more that nobody reads, into memory that is short when there
- * are many mounts (doc/DESIGN.md section 14). */
+/* The kernel's default of 128 KiB makes eight requests of a MiB, and FUSE can only ask for less.
+ * Only root of the first user namespace may change it. In another user namespace each mount has
+ * pages of its own, and root keeps the default too: of small programs a wider window reads more
+ * that nobody uses, into memory that is short when there are many mounts (doc/DESIGN.md section
+ * 14). */
 void attach_tune(const struct attach *a)
 {
 	_cleanup_(closep) int fd = -1;
 	char path[64], now[16] = "";
 
-	if (!is_of_the_machine())
+	if (!is_in_first_user_namespace())
 		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", a->dev_major,
 		 a->dev_minor);
@@ -419,14 +418,14 @@ int attach_detach(struct attach *a)
 {
 	struct statx stx;
 
-	/* Our mount may have been detached, and another be in its place. */
+	/* Our mount may have been detached, and another one may be there. */
 	if (!mount_at(AT_FDCWD, a->mountpoint, &stx) || stx.stx_mnt_id != a->mount_id)
 		return -ENOENT;
 	if (umount2(a->mountpoint, MNT_DETACH) == 0)
 		return 0;
 	if (errno != EPERM)
 		return -errno;
-	/* Without privileges, by the program that mounted it. */
+	/* Without privileges fusermount3 unmounts. */
 	if (a->se)
 		fuse_session_unmount(a->se);
 	return 0;
@@ -442,7 +441,7 @@ bool attach_is_detached(const struct attach *a)
 
 	if (!f)
 		return false;
-	/* Another mount of it counts too, a bind mount for one. */
+	/* Any mount of the file system counts, such as a bind mount. */
 	while (getline(&line, &size, f) > 0)
 		if (sscanf(line, "%*u %*u %u:%u", &dev_major, &dev_minor) != 2 ||
 		    (dev_major == a->dev_major && dev_minor == a->dev_minor))
@@ -453,9 +452,9 @@ bool attach_is_detached(const struct attach *a)
 	return is_detached;
 }
 
-/* libfuse frees what it knows of a mount only when it unmounts it, unless its descriptor says that
- * the mount is gone: a pipe that nobody reads says so as well. */
-static bool put_pipe_in_its_place(struct attach *a)
+/* libfuse frees what it knows of a mount only when it unmounts it, unless poll(2) of its descriptor
+ * says that the mount is gone. So does a pipe that nobody reads. */
+static bool replace_by_pipe(struct attach *a)
 {
 	int ends[2];
 	bool r;
@@ -468,16 +467,16 @@ static bool put_pipe_in_its_place(struct attach *a)
 	return r;
 }
 
-void attach_disown(struct attach *a)
+void attach_close_fd(struct attach *a)
 {
 	if (a->se)
-		put_pipe_in_its_place(a);
+		replace_by_pipe(a);
 	closep(&a->fuse_fd);
 }
 
-static void let_go(struct attach *a)
+static void free_libfuse_mount(struct attach *a)
 {
-	if (put_pipe_in_its_place(a))
+	if (replace_by_pipe(a))
 		fuse_session_unmount(a->se);
 }
 
@@ -486,11 +485,11 @@ void attach_free(struct attach *a)
 	if (!a)
 		return;
 	if (a->se) {
-		let_go(a);
+		free_libfuse_mount(a);
 		fuse_session_destroy(a->se);
 	}
 	closep(&a->fuse_fd);
-	closep(&a->whole_fd);
+	closep(&a->detached_fd);
 	free(a->mountpoint);
 	free(a);
 }

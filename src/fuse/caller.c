@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads from /proc what the kernel does not say of a caller. A caller that cannot be seen there,
- * because it is in another process namespace or gone, has no groups and no privileges. */
+/* Reads groups and capabilities of a caller from /proc, as requests do not have them. A caller that
+ * is not there, because it is in another process namespace or gone, has none. */
 #include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/minmax.h"
 #include "veneer/fuse/attach.h"
+#include "veneer/sys/file.h"
 
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,19 +57,14 @@ bool caller_has_cap(void *request, int cap)
 {
 	static const char key[] = "\nCapEff:\t";
 	const pid_t pid = fuse_req_ctx(request)->pid;
-	_cleanup_(closep) int fd = -1;
 	char path[48], status[STATUS_SIZE];
 	const char *line;
-	ssize_t n;
 
 	if (pid <= 0 || !is_in_our_user_namespace(pid))
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, status, sizeof(status) - 1);
-	if (n <= 0)
+	if (file_read_text(path, status, sizeof(status)) <= 0)
 		return false;
-	status[n] = '\0';
 	line = strstr(status, key);
 	return line && strtoull(line + strlen(key), NULL, 16) >> cap & 1;
 }

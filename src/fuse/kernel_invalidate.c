@@ -22,8 +22,8 @@
 #define ALL_PAGES  0
 #define NO_PAGES   (-1)
 
-/* Newer than the headers of the systems we build on: the name is only looked up again (Linux 6.2),
- * and what is mounted on it stays. */
+/* Linux 6.2, newer than the headers of the systems we build on: the kernel only looks the name up
+ * again, and mounts on it stay. */
 #define EXPIRE_ONLY 1u
 struct inval_entry {
 	uint64_t parent;
@@ -123,7 +123,7 @@ struct invalidation {
 
 struct kernel_invalidate {
 	uint64_t key;
-	bool is_left; /* of requests that might have come again, and did not */
+	bool is_left; /* of requests that might have been resent, and were not */
 	size_t n, room;
 	struct invalidation *v;
 };
@@ -136,7 +136,7 @@ static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const c
 	strcpy(d->v[d->n++].name, name);
 }
 
-/* Names first: a new look-up then gets what is new of its node. */
+/* Names first: the next look-up then gets the new attributes of the node. */
 static void collect(struct intent *n, void *arg)
 {
 	struct kernel_invalidate *d = arg;
@@ -174,8 +174,8 @@ struct kernel_invalidate *kernel_invalidate_take(uint64_t key)
 	return NULL;
 }
 
-/* A name that went the kernel forgets itself when it gives the request up, but not that there was
- * none where one was made. */
+/* When the kernel gives up a request, it drops the name that the request removes, but not the
+ * negative entry of a name that the request makes. */
 static void collect_left(struct intent *n, void *arg)
 {
 	const struct intent_end *ends[] = { &n->from, &n->to };
@@ -206,7 +206,7 @@ struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key)
 	return NULL;
 }
 
-static void tell(int fd, int code, const void *head, size_t head_len, const char *name)
+static void notify(int fd, int code, const void *head, size_t head_len, const char *name)
 {
 	struct fuse_out_header out = { .error = code };
 	struct iovec v[] = { { &out, sizeof(out) },
@@ -215,11 +215,11 @@ static void tell(int fd, int code, const void *head, size_t head_len, const char
 	const int n = *name ? 3 : 2;
 
 	out.len = (uint32_t)(v[0].iov_len + v[1].iov_len + (*name ? v[2].iov_len : 0));
-	/* The kernel may have forgotten the node, or never known the name: that is fine. */
+	/* Fails if the kernel has no such node or name, which is fine. */
 	(void)!writev(fd, v, n);
 }
 
-/* The mount may have ended while this waited, and the number be a file's. */
+/* The mount may have ended meanwhile, and the number may be a file's. */
 static bool is_connection(int fd)
 {
 	struct stat st;
@@ -228,7 +228,7 @@ static bool is_connection(int fd)
 	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
-static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
+static void notify_all(const struct kernel_invalidate *d, int fuse_fd)
 {
 	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
 		const struct invalidation *x = &d->v[i];
@@ -237,17 +237,17 @@ static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
 		if (*x->name)
-			tell(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
+			notify(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
 		else
-			tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+			notify(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
 	}
 }
 
-/* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL
- * ends that. A server that died over it would not be gone before the next one had answered, which
- * comes when it is gone. Hence a process that nobody waits for; descriptors are shared, else it
- * would keep open what is to be closed. */
-void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
+/* A notification waits for the lock of a directory, whose holder may wait for our answer, and not
+ * even SIGKILL ends that wait. If the server itself waited, it could not die before the next server
+ * answers, which starts when it is dead. Hence a child that nobody waits for. It shares the
+ * descriptors: a copy of the table would keep the connection open. */
+void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd)
 {
 	pid_t pid;
 
@@ -255,13 +255,14 @@ void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
 		return;
 	pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0) {
-		tell_all(d, fuse_fd);
+		notify_all(d, fuse_fd);
 		syscall(SYS_exit_group, 0);
 	}
 	if (pid < 0)
-		log_warn("cut off, and maybe not seen: %s: %s", human_units_of(d->n, "change").text,
-			 strerror(errno));
-	/* Not before: if we die over it, the next one tells. */
+		log_warn("programs may not see %s of a server that died: cannot start a process: "
+			 "%s",
+			 human_units_of(d->n, "change").text, strerror(errno));
+	/* Not before: if this server dies meanwhile, the next one notifies the kernel. */
 	if (d->is_left)
 		intent_log_drop_left(d->key);
 	else
@@ -274,7 +275,7 @@ void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int
 	const struct fuse_notify_inval_inode_out inode = { .ino = node, .off = off, .len = len };
 	int waiter = activity_wait_begin();
 
-	tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+	notify(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
 	activity_wait_end(waiter);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Set-id bits at changes of a file's bytes (FUSE_HANDLE_KILLPRIV_V2). The kernel leaves them to the
- * server, goes by the mode that it has when it executes the file, and expects no other mode after
- * any request but SETATTR:
+/* Clears set-id bits at changes of a file's bytes (FUSE_HANDLE_KILLPRIV_V2). The kernel has the
+ * server clear them, executes files by its cached mode, and expects no other mode after any request
+ * but SETATTR:
  *
  * WRITE                       a flag says that the bits go
  * SETATTR of the size         likewise; the reply has the new mode
@@ -9,9 +9,9 @@
  * SETATTR of nothing          comes before a write through the page cache or past the server, and
  *                             from chown(2) with neither id, which any user may call for any file
  *
- * The bits go before the bytes change, then the kernel is told that it has an old mode
- * (FUSE_NOTIFY_INVAL_INODE without pages, which waits for nothing). A death between the two leaves
- * an intent: the request comes again, or its node is invalidated. */
+ * The bits are cleared before the bytes change, then the kernel's mode is invalidated
+ * (FUSE_NOTIFY_INVAL_INODE without pages, which waits for nothing). A server that dies between the
+ * two leaves an intent: the request is resent, or its node invalidated. */
 #include "op.h"
 
 #include "veneer/data/attr.h"
@@ -23,14 +23,14 @@
 #include <linux/capability.h>
 #include <stdatomic.h>
 
-int killpriv_clear(fuse_req_t req, struct inode *i)
+static int clear(fuse_req_t req, struct inode *i)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 	struct attr_setid setid;
 	mode_t mode;
 	int r;
 
-	/* Another write may set them again in a moment. */
+	/* Wait for a write that is about to put the bits back. */
 	attr_setid_begin(t, i, false, false, &setid);
 	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, caller_may_setgid, req, &mode);
 	setid.mode = 0;
@@ -56,15 +56,15 @@ int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i)
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
 
-	/* Without privileges another write may have them back in a moment. */
+	/* Without privileges a write under way may be about to put the bits back. */
 	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) &&
 						    !negotiate_request_extra.is_resent) ||
 						   caller_has_cap(req, CAP_FSETID))))
 		return r;
-	return killpriv_clear(req, i);
+	return clear(req, i);
 }
 
-/* Is the caller the owner, or a user who may act for it? */
+/* Is the caller the owner, or has it CAP_FOWNER? */
 static bool is_owner(fuse_req_t req, struct stat *st)
 {
 	mount_present_ids(op_mount(req), st);
@@ -72,7 +72,7 @@ static bool is_owner(fuse_req_t req, struct stat *st)
 }
 
 /* Is the file open by this node id so that the server sees no write? */
-static bool is_written_past_us(struct mount *m, fuse_ino_t ino)
+static bool is_written_by_kernel(struct mount *m, fuse_ino_t ino)
 {
 	const struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
 
@@ -85,7 +85,7 @@ static _Atomic uint64_t last_capability_lost;
 
 static uint64_t capability_loss(fuse_req_t req, const struct inode *i)
 {
-	return (uint64_t)i->id << 32 | (uint32_t)fuse_req_ctx(req)->pid;
+	return (uint64_t)inode_id(i) << 32 | (uint32_t)fuse_req_ctx(req)->pid;
 }
 
 void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i)
@@ -93,8 +93,8 @@ void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i)
 	atomic_store(&last_capability_lost, capability_loss(req, i));
 }
 
-/* A privileged caller keeps the bits of a file that it writes: the kernel asks because of the
- * capability. */
+/* A privileged caller keeps the bits of a file that it writes: the kernel sent the request because
+ * of the capability. */
 static bool is_privileged_write(fuse_req_t req, const struct inode *i)
 {
 	uint64_t loss = capability_loss(req, i);
@@ -103,27 +103,33 @@ static bool is_privileged_write(fuse_req_t req, const struct inode *i)
 	       op_mount(req)->tree.can.has_trusted_xattr && caller_has_cap(req, CAP_FSETID);
 }
 
-/* A caller that is not the owner writes (a request that comes to us clears the bits), or calls
- * chown(2), which gets it nothing. */
+/* A caller that is not the owner is about to write, and the WRITE clears the bits; or calls
+ * chown(2), and shall not clear them. */
 int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
 	struct stat st;
 
-	if (i->type == DT_DIR || !has_setid(&m->tree, i, &st) || is_privileged_write(req, i))
+	if (inode_is_dir(i) || !has_setid(&m->tree, i, &st) || is_privileged_write(req, i))
 		return 0;
-	return is_written_past_us(m, ino) || is_owner(req, &st) ? killpriv_clear(req, i) : 0;
+	return is_written_by_kernel(m, ino) || is_owner(req, &st) ? clear(req, i) : 0;
 }
 
-/* Nearly no file has such bits: then there is nothing to note, nor was there. */
-void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
+int killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 
+	/* The bits go first, as in a local file system: a program that is half written must not run
+	 * with them. */
+	if (negotiate_request_extra.kills_setid) {
+		*s = (struct attr_setid){ .lock = NULL };
+		return clear(req, i);
+	}
 	attr_setid_begin(t, i, keeps_capability, negotiate_request_extra.is_resent, s);
-	if (!s->mode && !s->capability_len && !negotiate_request_extra.is_resent)
-		return;
-	replay_setid(t, i, resend_state_begin(req, INTENT_SETID), keeps_capability, s);
+	/* Nearly no file has such bits, and then no intent is needed. */
+	if (s->mode || s->capability_len || negotiate_request_extra.is_resent)
+		replay_setid(t, i, resend_state_begin(req, INTENT_SETID), keeps_capability, s);
+	return 0;
 }
 
 int killpriv_end(struct mount *m, struct inode *i, struct attr_setid *s, int r)

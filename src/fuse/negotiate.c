@@ -17,11 +17,10 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 		fuse_unset_feature_flag(conn, flag);
 }
 
-/* The kernel says more of setxattr; of the one session of this process. */
 static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
-/* A change of this answer takes another SESSION_INIT_VERSION: under a mount that is taken over, the
- * kernel has the answer of the previous build. */
+/* A change of this reply takes another SESSION_INIT_VERSION: for a mount that is resumed, the
+ * kernel has the reply of the previous build. */
 void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;
@@ -52,8 +51,7 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	 * bits. */
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
-	/* Opens cost no request: there is nothing to remember about one, but where its locks go
-	 * with it. */
+	/* Opens need no request, unless locks end with them. */
 	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches && !m->tree.locks);
 	want(conn, FUSE_CAP_NO_OPENDIR_SUPPORT, caches);
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
@@ -64,7 +62,7 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP, true);
 	want(conn, FUSE_CAP_PASSTHROUGH, m->opts.io == IO_AUTO || m->opts.io == IO_PASSTHROUGH);
 	m->has_passthrough = fuse_get_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
-	/* Else they are the kernel's. */
+	/* Without these the kernel keeps locks itself. */
 	want(conn, FUSE_CAP_POSIX_LOCKS, m->tree.locks);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, m->tree.locks);
 	/* Slower than a copy (measured), and a write would come in a pipe. */

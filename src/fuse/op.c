@@ -17,11 +17,9 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
 
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
 {
-	/* With two node ids the kernel does not know that a change by way of one is one of the
+	/* The kernel does not know that a change by one of two node ids is a change of the
 	 * other. */
-	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node)
-		       ? 0
-		       : m->opts.timeout_s;
+	return inode_changes_unheard(i, node) ? 0 : m->opts.timeout_s;
 }
 
 void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
@@ -39,20 +37,24 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
 	};
 }
 
-void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
+void op_reply_entry(fuse_req_t req, int r, struct inode *i, struct stat *st)
 {
 	struct mount *m = op_mount(req);
 	struct fuse_entry_param e;
 
+	if (r < 0) {
+		op_reply_err(req, r);
+		return;
+	}
 	op_fill_entry(m, i, st, &e);
-	/* The caller was interrupted and will never know of it. */
+	/* An interrupted caller gets no reply. */
 	if (fuse_reply_entry(req, &e) == -ENOENT)
 		inode_forget(&m->tree, e.ino, 1);
 }
 
 void op_forget_attributes(struct inode *i)
 {
-	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, i->id, -1, 0);
+	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, inode_id(i), -1, 0);
 }
 
 void op_changed(struct inode *i, fuse_ino_t ino)
@@ -65,9 +67,9 @@ void op_touched(struct union_fs *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
-	/* Background work answers no request. Invalidate attributes alone: the kernel waits for
-	 * nothing. */
+	/* Background work answers no request. The kernel invalidates attributes alone without
+	 * waiting. */
 	if (negotiate_request_extra.session)
-		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,
-					       m->node_base | i->id, -1, 0);
+		kernel_invalidate_forget_pages(negotiate_request_extra.notify_fd,
+					       m->node_base | inode_id(i), -1, 0);
 }

@@ -3,12 +3,15 @@
 #include "op.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/page_events.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/attr.h"
 #include "veneer/data/copy_range.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/data/read_plan.h"
 #include "veneer/jobs/page_dup_limiter.h"
@@ -41,9 +44,9 @@ void op_data_thread_release(void)
 	page_events_thread_release();
 }
 
-/* Send one reply and ignore errors: the kernel ends a request whose answer it cannot take (a file
- * that was cut), and libfuse frees it in any case. */
-static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
+/* Send one reply and ignore errors: the kernel ends a request whose reply it cannot copy (from a
+ * mapping of a truncated file), and libfuse frees it in any case. */
+static void reply_plan(fuse_req_t req, struct inode *i, struct read_plan *p)
 {
 	struct mount *m = op_mount(req);
 	_cleanup_(freep) char *path = NULL;
@@ -52,17 +55,17 @@ static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
 		return;
 	read_plan_doubt(p);
 	path = inode_path(&m->tree, i);
-	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint,
-		  path ? path : "a file");
+	log_error("%s: cannot read %s: its lower file was truncated, or its layer fails",
+		  m->opts.mountpoint, path ? path : "a file");
 }
 
-/* Will this answer to READ be pages that an account is kept of? */
+/* Does this reply to READ become pages that the page_dup_limiter counts? */
 static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len,
 			   const struct fuse_file_info *fi, struct page_dup_limiter_note *ret)
 {
 	struct mount *m = op_mount(req);
 
-	ret->first.mount = atomic_load_explicit(&m->sent_as, memory_order_relaxed);
+	ret->first.mount = atomic_load_explicit(&m->page_dup_number, memory_order_relaxed);
 	if (!ret->first.mount || fi->flags & O_DIRECT ||
 	    !page_dup_limiter_describe(i, &m->tree, (uint64_t)off, len, ret))
 		return false;
@@ -70,9 +73,8 @@ static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t le
 	return true;
 }
 
-/* Drop the lower file's own pages: its bytes stay in the kernel's pages of ours, which all mounts
- * of the file system have, and would be there twice. They go by folios, which may have begun
- * before. */
+/* Drop the lower file's own pages: its bytes stay in the pages of the shared superblock, and would
+ * be in memory twice. The kernel drops whole folios, which may begin before the range. */
 static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t len)
 {
 	const off_t from = off & ~((off_t)FOLIO_MAX - 1);
@@ -88,7 +90,7 @@ static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t
 	fd_cache_unpin(&top->fd);
 }
 
-/* Is this what mounts have in common (shared_sb.h)? */
+/* Is this the common mount of a shared superblock (shared_sb.h)? */
 static bool is_common(const struct mount *m)
 {
 	return m->is_sb_member && !m->node_base;
@@ -111,13 +113,13 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
 	struct inode *i = op_inode(req, ino);
-	struct read_plan pieces;
+	struct read_plan plan;
 	ssize_t n;
 
 	if (!i)
 		return;
-	pieces.niov = 0;
-	pieces.nwindows = 0;
+	plan.niov = 0;
+	plan.nwindows = 0;
 	if (size > read_buf.size) {
 		char *p;
 
@@ -132,69 +134,61 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		read_buf.size = size;
 	}
 	if (is_common(op_mount(req)) && !(fi->flags & O_DIRECT))
-		n = read_common(op_mount(req), i, size, off, &pieces);
+		n = read_common(op_mount(req), i, size, off, &plan);
 	else
-		n = read_plan_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
+		n = read_plan_read(&op_mount(req)->tree, i, read_buf.data, size, off, &plan);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 	} else {
 		struct page_dup_limiter_note note;
 		bool stays = describe_pages(req, i, off, (size_t)n, fi, &note);
 
-		if (op_mount(req)->trace && n > 0 && !i->has_upper)
-			trace_read(op_mount(req)->trace, i->lower, off, (size_t)n);
+		if (op_mount(req)->trace && n > 0 && !inode_has_upper(i))
+			trace_read(op_mount(req)->trace, inode_lower(i), off, (size_t)n);
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
-		reply_pieces(req, i, &pieces);
-		/* Not before: what is told of is there, and may be dropped without waiting for
-		 * it. */
+		reply_plan(req, i, &plan);
+		/* Not before: the limiter may drop the pages without waiting for the reply. */
 		if (stays)
 			page_dup_limiter_sent(&note);
 	}
-	read_plan_release(&pieces);
+	read_plan_release(&plan);
 }
 
 static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off,
 		      bool is_mapped)
 {
-	struct union_fs *t = &op_mount(req)->tree;
+	struct mount *m = op_mount(req);
 	struct attr_setid setid;
-	int r;
+	int r = killpriv_begin(req, i, is_mapped, &setid);
 
-	/* The bits go first, as in a local file system: a program that is half written must not run
-	 * with them. */
-	if (negotiate_request_extra.kills_setid) {
-		r = killpriv_clear(req, i);
-		return r < 0 ? r : cow_write(t, i, data, size, off);
-	}
-	killpriv_begin(req, i, is_mapped, &setid);
-	r = cow_write(t, i, data, size, off);
-	return killpriv_end(op_mount(req), i, &setid, r);
+	if (r == 0)
+		r = cow_write(&m->tree, i, data, size, off);
+	return killpriv_end(m, i, &setid, r);
 }
 
 bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 {
 	if ((r != -ENOSPC && r != -EDQUOT) || *attempts == ROOM_TRIES)
 		return false;
-	/* The first time it may just have been given back. */
+	/* The first time the room may just have been freed. */
 	if (*attempts > 0 && fd_cache_held(&op_mount(req)->tree.held) == 0)
 		return false;
 	usleep(ROOM_WAIT_US << 2 * (*attempts)++);
 	return true;
 }
 
-/* Have the kernel forget the pages of a failed change: it may have changed some of the bytes, or
- * the size, and the kernel takes it that nothing did. The kernel does the same to its pages where a
- * change succeeds. One at a time: the pages may wait for requests that other threads must
- * answer. */
+/* Have the kernel drop the pages of a failed change, which may have changed some of the bytes, or
+ * the size: the kernel does so itself only if a change succeeds. One at a time: the kernel may wait
+ * for requests of these pages that other threads must answer. */
 static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
-		if (pthread_mutex_trylock(&lock) == 0) {
-			kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,
+		if (mutex_trylock(&lock)) {
+			kernel_invalidate_forget_pages(negotiate_request_extra.notify_fd,
 						       m->node_base | ino, off, (off_t)len);
-			pthread_mutex_unlock(&lock);
+			mutex_unlock(&lock);
 			return;
 		}
 		usleep(1000);
@@ -214,14 +208,14 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	r = protect_may_change(m, i);
 	if (r < 0) {
 		op_reply_err(req, r);
-		/* After the reply, which they wait for: nobody shall read on what was stored
-		 * through a mapping. */
+		/* After the reply, for which the pages wait. No program shall read what was
+		 * stored through a mapping. */
 		if (fi->writepage)
 			forget_pages(m, ino, off, size);
 		return;
 	}
-	if (m->trace && !i->has_upper)
-		trace_write(m->trace, i->lower);
+	if (m->trace && !inode_has_upper(i))
+		trace_write(m->trace, inode_lower(i));
 	if (!fi->writepage)
 		resend_state_change_begin(req, i);
 	do {
@@ -235,7 +229,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		stats_add(STATS_WRITE_BYTES, size);
 		fuse_reply_write(req, size);
 	}
-	intent_log_end(intent_log_current());
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -246,7 +239,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 	(void)fi;
 	if (!i)
 		return;
-	/* ENOSYS makes the kernel stop asking and answer 0 itself. */
+	/* After ENOSYS the kernel sends no more FSYNC and returns 0 itself. */
 	if (m->tree.is_volatile)
 		op_reply_err(req, -ENOSYS);
 	else
@@ -276,22 +269,18 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (r < 0)
 		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
-	intent_log_end(intent_log_current());
 }
 
 static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from,
 			       struct fuse_file_info *fi_from, fuse_ino_t ino_to, off_t off_to,
 			       struct fuse_file_info *fi_to, size_t len, int flags)
 {
-	struct inode *from = op_inode(req, ino_from), *to;
+	struct inode *from = op_inode(req, ino_from), *to = from ? op_inode(req, ino_to) : NULL;
 	unsigned attempts = 0;
 	ssize_t n;
 
 	(void)fi_from;
 	(void)fi_to;
-	if (!from)
-		return;
-	to = op_inode(req, ino_to);
 	if (!to)
 		return;
 	resend_state_change_begin(req, to);
@@ -309,25 +298,24 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	} else {
 		fuse_reply_write(req, (size_t)n);
 	}
-	intent_log_end(intent_log_current());
 }
 
-/* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a
- * hole: have it write them. It drops the others of the range too, which are zeros. One at a time:
- * the pages may wait for requests that other threads must answer. False: another one is at it. */
+/* The kernel may hold changed pages of a mapped file in a range that is a hole here: have it write
+ * them. It drops the others of the range too, which are zeros. One at a time: the kernel may wait
+ * for requests of these pages that other threads must answer. False: another thread does it. */
 static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off_t end)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-	if (pthread_mutex_trylock(&lock) != 0)
+	if (!mutex_trylock(&lock))
 		return false;
-	kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, from,
-				       end - from);
-	pthread_mutex_unlock(&lock);
+	kernel_invalidate_forget_pages(negotiate_request_extra.notify_fd,
+				       m->node_base | inode_id(i), from, end - from);
+	mutex_unlock(&lock);
 	return true;
 }
 
-/* SEEK_DATA: all that is skipped must be a hole in truth. No data at all is what -ENXIO says. */
+/* SEEK_DATA: the skipped range must really be a hole. -ENXIO: no data follows. */
 static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 {
 	struct union_fs *t = &m->tree;
@@ -339,7 +327,7 @@ static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 	r = read_size(t, i, &size);
 	if (r < 0 || off >= size)
 		return r < 0 ? r : -ENXIO;
-	/* To say that all is data is never wrong. */
+	/* Claiming data is never wrong. */
 	return flush_mapped(m, i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA)
 							     : off;
 }
@@ -380,7 +368,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		op_reply_err(req, -EINVAL);
 		return;
 	}
-	/* The kernel asks with whatever number the program gave. */
+	/* The kernel passes on any number that the program gave. */
 	if (off < 0)
 		pos = -ENXIO;
 	else
@@ -400,7 +388,7 @@ static ssize_t read_upper_link(struct union_fs *t, struct inode *i, char *target
 		return fd;
 	n = readlinkat(fd, "", target, size);
 	n = n < 0 ? -errno : n;
-	fd_cache_unpin(&i->src.fd);
+	upper_unpin(i);
 	return n;
 }
 
@@ -413,8 +401,9 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	if (!i)
 		return;
-	n = i->has_upper ? read_upper_link(&m->tree, i, target, sizeof(target) - 1)
-			 : image_readlink(m->tree.image, i->lower, target, sizeof(target) - 1);
+	n = inode_has_upper(i)
+		    ? read_upper_link(&m->tree, i, target, sizeof(target) - 1)
+		    : image_readlink(m->tree.image, inode_lower(i), target, sizeof(target) - 1);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 		return;

@@ -25,10 +25,10 @@ static uint64_t parent_ino(struct mount *m, struct inode *dir)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;
-	uint64_t ino = dir->ino;
+	uint64_t ino = inode_ino(dir);
 
 	if (inode_any_name(&m->tree, dir, &parent, name) == 0) {
-		ino = parent->ino;
+		ino = inode_ino(parent);
 		inode_unref(&m->tree, parent);
 	}
 	return ino;
@@ -48,7 +48,7 @@ static bool add_dot(struct answer *a, const char *name, uint64_t ino, off_t next
 	return true;
 }
 
-/* Directories are told of in any case: a walk of a tree needs them. */
+/* Directories always come with attributes: a walk of a tree needs them. */
 static bool is_unresolved(const struct answer *a, const struct lookup_entry *entry)
 {
 	if (a->listing == READDIRPLUS_POLICY_LIST_PROBE)
@@ -73,7 +73,7 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 			a->len += n;
 		return n <= left;
 	}
-	/* The room first: a look-up that is not sent would have to be taken back. */
+	/* The room first: a look-up that does not fit would have to be taken back. */
 	n = fuse_add_direntry_plus(a->req, NULL, 0, entry->name, NULL, 0);
 	if (n > left)
 		return 0;
@@ -105,7 +105,7 @@ static int list(struct answer *a, struct inode *dir, off_t off)
 	uint64_t pos;
 	int r;
 
-	if (off < 1 && !add_dot(a, ".", dir->ino, 1))
+	if (off < 1 && !add_dot(a, ".", inode_ino(dir), 1))
 		return 0;
 	if (off < 2 && !add_dot(a, "..", parent_ino(a->m, dir), POS_DOTS))
 		return 0;
@@ -136,7 +136,7 @@ static void choose_listing(struct answer *a, struct inode *dir, off_t off)
 			off == 0 ? readdirplus_policy_begins(&a->m->readdirplus_policy, caller)
 				 : readdirplus_policy_goes_on(&a->m->readdirplus_policy, caller);
 	if (a->listing != READDIRPLUS_POLICY_LIST_ALL)
-		dir->is_listed_names_only = true;
+		inode_note_listed_names_only(dir);
 }
 
 static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool is_plus)
@@ -155,10 +155,10 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 		return;
 	}
 	choose_listing(&a, dir, off);
-	if (off == 0 && dir->lower)
-		readdir_ahead_listed(a.m->readdir_ahead, dir->lower,
+	if (off == 0 && inode_lower(dir))
+		readdir_ahead_listed(a.m->readdir_ahead, inode_lower(dir),
 				     a.listing != READDIRPLUS_POLICY_LIST_NAMES);
-	r = dir->is_orphan ? 0 : list(&a, dir, off);
+	r = inode_is_orphan(dir) ? 0 : list(&a, dir, off);
 	if (!a.m->is_sb_member)
 		readdirplus_policy_listed(&a.m->readdirplus_policy,
 					  (uint32_t)fuse_req_ctx(req)->pid, a.listing,
@@ -199,14 +199,14 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 		op_reply_err(req, -ENOSYS);
 		return;
 	}
-	if (dir->has_upper) {
+	if (inode_has_upper(dir)) {
 		fd = upper_pin(&m->tree, dir);
 		if (fd < 0) {
 			r = fd;
 		} else {
 			r = (m->tree.can.wants_whole_sync ? syncfs(fd) : fsync(fd)) < 0 ? -errno
 											: 0;
-			fd_cache_unpin(&dir->src.fd);
+			upper_unpin(dir);
 		}
 	}
 	op_reply_err(req, r);

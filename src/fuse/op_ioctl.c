@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Of ioctl(2) the flags of chattr(1) alone, for lsattr(1), and only to be read: what is not copied
- * up would lose them. The kernel opens a file by itself to ask, if need be without an OPEN. ENOSYS
- * would make it ask nothing more in the whole mount. */
+/* Only the flags of chattr(1) can be read, for lsattr(1), and not set: a copy-up would lose them.
+ * For this the kernel opens a file by itself, if need be without an OPEN. After ENOSYS it would
+ * send no ioctl of the whole mount any more. */
 #include "op.h"
 
 #include "veneer/layer/image.h"

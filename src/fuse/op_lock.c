@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks that the server keeps (locks.h says what the kernel tells of them). Installed for mounts
- * that ask for it: the kernel's own cost no request, and no OPEN, FLUSH and RELEASE.
+/* Locks that the server keeps (locks.h says what the kernel sends of them). Installed for mounts
+ * that ask for it: locks that the kernel keeps cost no request, and no OPEN, FLUSH and RELEASE.
  *
- * A request that waits holds no thread and is answered by whoever gives up the lock, or by its
- * interruption: libfuse calls that with a lock of the request held, so what is registered with it
- * is a number, and not until the waiter is known by it may it answer. A dead server's waiters ask
- * again: the kernel sends their requests once more. Where it cannot (before 6.9), they end with
- * ECONNABORTED. */
+ * A request that waits holds no thread. The thread that gives up the lock answers it, or an
+ * interrupt. libfuse calls the handler of an interrupt with a lock of the request held; so it gets
+ * the waiter's number, and may answer only when the waiter is known by that number. The kernel
+ * resends the requests of a dead server's waiters, or before 6.9 ends them with ECONNABORTED. */
 #include "op.h"
 
 #include "veneer/union/locks.h"
@@ -18,7 +17,7 @@
 #define CLOSING_TRIES	8
 #define CLOSING_WAIT_US 1000
 
-/* As long as something is held of it, it is open, and has its inode. */
+/* A locked file is open, and its inode stays. */
 static uint64_t key_of(const struct inode *i)
 {
 	return (uint64_t)(uintptr_t)i;
@@ -53,8 +52,8 @@ static struct lock_request record_request(const struct inode *i, fuse_ino_t ino,
 	return q;
 }
 
-/* The locks that its last close let go of come as a request of their own, which another thread may
- * still be at. */
+/* The last close of a file releases locks by a request of its own, which another thread may still
+ * be answering. */
 static int try_now(struct locks *l, const struct lock_request *q)
 {
 	bool is_closing = false;
@@ -67,7 +66,7 @@ static int try_now(struct locks *l, const struct lock_request *q)
 	return r;
 }
 
-static void told(void *arg, int result)
+static void wait_ended(void *arg, int result)
 {
 	fuse_reply_err(arg, -result);
 }
@@ -80,15 +79,15 @@ static void interrupted(fuse_req_t req, void *number)
 static void wait_for(fuse_req_t req, struct locks *l, const struct lock_request *q)
 {
 	uint64_t number;
-	int r = locks_prepare(l, told, req, &number);
+	int r = locks_prepare(l, wait_ended, req, &number);
 
 	if (r == 0) {
-		/* Interrupted already, it is called here, and answers nothing: the waiter does not
-		 * wait yet. */
+		/* Called at once if the request is interrupted already. It then answers nothing, as
+		 * the waiter does not wait yet. */
 		fuse_req_interrupt_func(req, interrupted, (void *)(uintptr_t)number);
 		r = locks_wait(l, number, q);
 	}
-	/* Else it may be answered by now, and be no more. */
+	/* Otherwise the request may be answered and freed by now. */
 	if (r <= 0)
 		op_reply_err(req, r);
 }

@@ -14,7 +14,7 @@
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, parent), *i;
+	struct inode *dir = op_inode(req, parent), *i = NULL;
 	struct stat st;
 	int r;
 
@@ -32,12 +32,9 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 			op_reply_err(req, -ENOENT);
 		return;
 	}
-	if (r == 0 && dir->is_listed_names_only && i->type != DT_DIR)
+	if (r == 0 && inode_is_listed_names_only(dir) && !inode_is_dir(i))
 		readdirplus_policy_wants(&m->readdirplus_policy, (uint32_t)fuse_req_ctx(req)->pid);
-	if (r < 0)
-		op_reply_err(req, r);
-	else
-		op_reply_entry(req, i, &st);
+	op_reply_entry(req, r, i, &st);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -85,7 +82,7 @@ static bool loses_setgid(fuse_req_t req, struct inode *i)
 {
 	struct stat st;
 
-	return i->type != DT_DIR && lookup_stat(&op_mount(req)->tree, i, &st) == 0 &&
+	return !inode_is_dir(i) && lookup_stat(&op_mount(req)->tree, i, &st) == 0 &&
 	       (st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !caller_may_setgid(req, st.st_gid);
 }
 
@@ -146,30 +143,26 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 {
 	struct mount *m = op_mount(req);
 	struct attr_setid setid;
-	int r;
+	int r = killpriv_begin(req, i, false, &setid);
 
-	if (negotiate_request_extra.kills_setid) {
-		r = killpriv_clear(req, i);
-		return r < 0 ? r : cow_truncate(&m->tree, i, size);
-	}
-	killpriv_begin(req, i, false, &setid);
-	r = cow_truncate(&m->tree, i, size);
+	if (r == 0)
+		r = cow_truncate(&m->tree, i, size);
 	return killpriv_end(m, i, &setid, r);
 }
 
-/* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name
- * up again. */
+/* A resize by a former id does not reach the pages that the kernel has by the current one. After
+ * ESTALE of a path the kernel looks the name up again. */
 static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
 {
 	return to_set & FUSE_SET_ATTR_SIZE && !inode_is_current(i, ino) ? -ESTALE : 0;
 }
 
-/* The second half of an open for reading with O_TRUNC, which the kernel does not call one, comes
- * when the first half has been given the lower file: all of it once more, by way of another id. */
+/* An open for reading with O_TRUNC arrives as an OPEN, which may get the lower file, and then this
+ * SETATTR without a handle. Renumber the inode: the kernel repeats both by another id. */
 static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_set,
 		       const struct fuse_file_info *fi)
 {
-	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG
+	return to_set & FUSE_SET_ATTR_SIZE && !fi && inode_is_regular(i)
 		       ? op_open_leave_lower(m, i, ino)
 		       : 0;
 }
@@ -186,7 +179,7 @@ static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int
 	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
 		r = set_mode(m, i, attr->st_mode);
 	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
-		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
+		r = inode_is_regular(i) ? set_size(req, i, attr->st_size) : -EINVAL;
 	if (r == 0 && to_set & times)
 		r = set_times(m, i, attr, to_set);
 	return r;
@@ -204,7 +197,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		return;
 	if (!m->tree.upper)
 		r = -EROFS;
-	/* Before a write, which may be another's, nothing is set. */
+	/* Before a write the kernel sends a SETATTR of nothing, which is no change. */
 	if (r == 0 && to_set)
 		r = protect_may_change(m, i);
 	if (r == 0)
@@ -219,7 +212,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 			r = set_all(req, i, attr, to_set);
 		} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
-	/* The node got another id meanwhile: do the same once more, by way of that. */
+	/* If the inode got another id meanwhile, the kernel repeats it by that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
 	op_changed(i, ino);
@@ -230,7 +223,6 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	} else {
 		reply_attr(req, i, ino);
 	}
-	intent_log_end(intent_log_current());
 }
 
 static void limit(fsblkcnt_t *total, fsblkcnt_t *left, uint64_t max, uint64_t taken)
@@ -241,8 +233,8 @@ static void limit(fsblkcnt_t *total, fsblkcnt_t *left, uint64_t max, uint64_t ta
 	*left = rest < *left ? rest : *left;
 }
 
-/* Of a mount that may take so much and no more, as much as the file system has left. */
-static void limit_to_quota(struct quota *q, struct statvfs *fs)
+/* Show the quota's size as the file system's, and no more room than the file system has left. */
+static void apply_quota(struct quota *q, struct statvfs *fs)
 {
 	struct quota_usage u;
 	uint64_t block = fs->f_frsize ? fs->f_frsize : 1, taken;
@@ -255,7 +247,7 @@ static void limit_to_quota(struct quota *q, struct statvfs *fs)
 		fs->f_bfree = MIN(fs->f_bfree, fs->f_bavail);
 	}
 	if (u.max_inodes) {
-		/* btrfs has no number of them, and says 0. */
+		/* btrfs has no limit of inodes, and says 0. */
 		if (!fs->f_files)
 			fs->f_files = fs->f_favail = UINT64_MAX;
 		limit(&fs->f_files, &fs->f_favail, u.max_inodes, u.inodes);
@@ -275,7 +267,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 		op_reply_err(req, -errno);
 		return;
 	}
-	limit_to_quota(m->tree.quota, &fs);
+	apply_quota(m->tree.quota, &fs);
 	/* A whiteout of the other dialect is four bytes longer than the name it hides. */
 	if (m->tree.upper && !m->tree.style.has_device && fs.f_namemax > WHITEOUT_PREFIX_LEN)
 		fs.f_namemax -= WHITEOUT_PREFIX_LEN;

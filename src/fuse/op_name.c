@@ -38,35 +38,37 @@ static int make_node(fuse_req_t req, struct inode *dir, const char *name,
 	return r;
 }
 
-/* Should this server die, and then the caller, the kernel would go on believing that there is no
- * such name. */
-static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *name)
+/* If this server dies, and then the caller, the kernel would keep its negative entry of the name.
+ */
+static void log_new_name(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct intent *n = resend_state_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);
-
-	intent_log_mark(n);
-	return n;
+	intent_log_mark(resend_state_begin_names(req, INTENT_CREATE, parent, name, 0, NULL));
 }
 
+/* fi: open it as well, or NULL. */
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name,
-		 const struct create_args *args)
+		 const struct create_args *args, struct fuse_file_info *fi)
 {
-	struct inode *dir = op_inode(req, parent), *i;
-	struct intent *n;
+	struct mount *m = op_mount(req);
+	struct inode *dir = op_inode(req, parent), *i = NULL;
 	struct stat st;
 	int r;
 
 	if (!dir)
 		return;
-	n = begin_name(req, parent, name);
-	r = protect_may_add(op_mount(req), dir);
+	/* The kernel then makes files by MKNOD. */
+	if (fi && op_open_settle(m, negotiate_request_extra.session) != IO_PASSTHROUGH) {
+		op_reply_err(req, -ENOSYS);
+		return;
+	}
+	log_new_name(req, parent, name);
+	r = protect_may_add(m, dir);
 	if (r == 0)
 		r = make_node(req, dir, name, args, &i, &st);
-	if (r < 0)
-		op_reply_err(req, r);
+	if (r >= 0 && fi)
+		op_open_reply_create(req, i, &st, fi);
 	else
-		op_reply_entry(req, i, &st);
-	intent_log_end(n);
+		op_reply_entry(req, r, i, &st);
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -74,14 +76,14 @@ static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	struct create_args args = args_of(req, mode);
 
 	args.rdev = rdev;
-	make(req, parent, name, &args);
+	make(req, parent, name, &args, NULL);
 }
 
 static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct create_args args = args_of(req, S_IFDIR | (mode & 07777));
 
-	make(req, parent, name, &args);
+	make(req, parent, name, &args, NULL);
 }
 
 static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -89,7 +91,7 @@ static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 	struct create_args args = args_of(req, S_IFLNK | 0777);
 
 	args.target = target;
-	make(req, parent, name, &args);
+	make(req, parent, name, &args, NULL);
 }
 
 static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
@@ -114,51 +116,27 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 		op_open_reply_create(req, i, &st, fi);
 }
 
-/* Where opens are not asked about, the kernel makes a file by MKNOD. */
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		      struct fuse_file_info *fi)
 {
 	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
-	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, parent), *i;
-	struct intent *n;
-	struct stat st;
-	int r;
 
-	if (!dir)
-		return;
-	if (op_open_settle(m, negotiate_request_extra.session) != IO_PASSTHROUGH) {
-		op_reply_err(req, -ENOSYS);
-		return;
-	}
-	n = begin_name(req, parent, name);
-	r = protect_may_add(m, dir);
-	if (r == 0)
-		r = make_node(req, dir, name, &args, &i, &st);
-	if (r < 0)
-		op_reply_err(req, r);
-	else
-		op_open_reply_create(req, i, &st, fi);
-	intent_log_end(n);
+	make(req, parent, name, &args, fi);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino), *dir, *again;
+	struct inode *i = op_inode(req, ino), *dir = i ? op_inode(req, parent) : NULL, *again;
 	unsigned attempts = 0;
 	bool was_nameless;
-	struct intent *n;
 	struct stat st;
 	int r;
 
-	if (!i)
-		return;
-	dir = op_inode(req, parent);
 	if (!dir)
 		return;
-	was_nameless = i->is_orphan;
-	n = begin_name(req, parent, name);
+	was_nameless = inode_is_orphan(i);
+	log_new_name(req, parent, name);
 	do {
 		r = protect_may_change(m, i) ?: protect_may_add(m, dir);
 		if (r == 0)
@@ -169,23 +147,18 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 		tmpfile_named(&m->tree, i);
 	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
 		r = -ENOENT;
-	if (r < 0)
-		op_reply_err(req, r);
-	else
-		op_reply_entry(req, i, &st);
-	intent_log_end(n);
+	op_reply_entry(req, r, i, &st);
 }
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 	struct inode *dir = op_inode(req, parent);
-	struct intent *n;
 	int r;
 
 	if (!dir)
 		return;
-	n = resend_state_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
+	resend_state_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
 	r = protect_may_remove(op_mount(req), dir, name);
 	if (r < 0)
 		;
@@ -194,7 +167,6 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, boo
 	else
 		r = is_dir ? remove_dir(t, dir, name) : remove_file(t, dir, name);
 	op_reply_err(req, r);
-	intent_log_end(n);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -211,14 +183,11 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 		      const char *newname, unsigned int flags)
 {
 	struct mount *m = op_mount(req);
-	struct inode *from = op_inode(req, parent), *to;
+	struct inode *from = op_inode(req, parent), *to = from ? op_inode(req, newparent) : NULL;
 	unsigned attempts = 0;
 	struct intent *n;
 	int r;
 
-	if (!from)
-		return;
-	to = op_inode(req, newparent);
 	if (!to)
 		return;
 	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME,
@@ -228,12 +197,12 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 		if (r < 0)
 			;
 		else if (negotiate_request_extra.is_resent)
-			r = replay_rename(&m->tree, n, from, name, to, newname, flags);
+			r = replay_rename(&m->tree, n,
+					  &(struct replay_names){ from, name, to, newname }, flags);
 		else
 			r = rename_entry(&m->tree, from, name, to, newname, flags);
 	} while (op_data_waits_for_room(req, r, &attempts));
 	op_reply_err(req, r);
-	intent_log_end(n);
 }
 
 void op_name_install(struct fuse_lowlevel_ops *ops)

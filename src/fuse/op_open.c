@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening files: where each open gets its bytes from. A mount answers all opens in one of three
- * modes:
+/* Where each open file gets its bytes from. A mount answers all opens in one of three modes:
  *
- * cached       ENOSYS, once: the kernel opens without asking from then on, all pages are the
- *              mount's
+ * cached       ENOSYS, once: the kernel sends no OPEN from then on, all pages are the mount's
  * direct       each read and write is a request, no pages are kept but for mappings
  * passthrough  the kernel reads and writes a backing file where there is one that holds all the
- *              bytes, and asks us for the others
+ *              bytes, and sends requests for the others
  *
- * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same
- * to any server. Where the server keeps locks, every open is answered, and flushed. */
+ * A handle contains the way of its open (op_handle, passthrough_table.h): it means the same to any
+ * server. Where the server keeps locks, every open is answered, and flushed. */
 #include "op.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/data/create.h"
 #include "veneer/passthrough/passthrough_select.h"
@@ -28,7 +27,8 @@
 
 /* ---- which mode ---- */
 
-/* A file like those that will be registered: on the upper's file system if there is an upper. */
+/* Make a file like those that will be registered: on the upper's file system if there is an
+ * upper. */
 static int probe_file(const struct mount *m)
 {
 	int fd = m->tree.upper ? openat(m->tree.workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
@@ -77,7 +77,7 @@ static enum io_mode choose_mode(struct mount *m, struct fuse_session *se)
 
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	if (m->io == IO_AUTO) {
 		LOCK_SCOPE(&lock);
@@ -137,8 +137,8 @@ static bool is_small(const struct opening *o)
 	return o->offer.size <= PASSTHROUGH_SELECT_SMALL_BYTES && !o->offer.is_program;
 }
 
-/* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote
- * file once more takes a round trip, and many file systems forget its pages then. */
+/* The mount's own pages agree with every writer, and small files cost little in them. Another open
+ * of a remote file takes a round trip, and makes many file systems drop its pages. */
 static bool is_for_pages(const struct opening *o)
 {
 	if (o->offer.is_remote && o->m->opts.io != IO_PASSTHROUGH)
@@ -161,8 +161,8 @@ static enum passthrough_table_way wish_of(const struct opening *o)
 				       : PASSTHROUGH_TABLE_WAY_BACKED;
 	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
 		return PASSTHROUGH_TABLE_WAY_CACHED;
-	/* Siblings go on sharing what they did not change; a program would be mapped, and that
-	 * takes pages. */
+	/* Mounts go on sharing unchanged bytes in the lower file's pages; but a program would be
+	 * mapped, which takes pages of the mount. */
 	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT
 							       : PASSTHROUGH_TABLE_WAY_CACHED;
 }
@@ -173,8 +173,8 @@ static int look(struct opening *o)
 
 	if (r < 0)
 		return r;
-	/* The kernel asks once more and not twice: a caller that was sent here to write must not be
-	 * sent on. */
+	/* After ESTALE the kernel repeats an open once and not twice: a caller that came here to
+	 * write must not get another ESTALE. */
 	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    (o->slot->is_successor || passthrough_table_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
@@ -186,7 +186,7 @@ static int look(struct opening *o)
 	return 0;
 }
 
-/* False: the kernel refuses, or there is no descriptor: it will have to do without. */
+/* False: the kernel refuses, or there is no descriptor; the open is then not passed through. */
 static bool register_offer(struct opening *o, uint32_t *ret_id)
 {
 	struct union_fs *t = &o->m->tree;
@@ -263,11 +263,10 @@ static int leave_node(struct mount *m, struct inode *i, uint32_t node)
 	return -ESTALE;
 }
 
-/* Stores through a mapping of a backing file change it without our hearing of it, also when the
- * file is closed. */
+/* Stores through a mapping of a backing file send no request, also after the file is closed. */
 static void expect_mappings(struct opening *o, uint32_t node)
 {
-	if (o->i->is_mapped_past_us)
+	if (inode_is_mapped_past_us(o->i))
 		return;
 	inode_note_mapped(&o->m->tree, o->i);
 	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, node, -1, 0);
@@ -296,7 +295,7 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    m->trace)
-		trace_open(m->trace, i->lower);
+		trace_open(m->trace, inode_lower(i));
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
 		fi->direct_io = m->opts.coherence == COHERENCE_STRICT &&
@@ -346,7 +345,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->fh = op_handle(m, 0);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
 		r = protect_may_change(m, i)
-			    ?: mode == IO_PASSTHROUGH ? protect_may_write_past(m, i)
+			    ?: mode == IO_PASSTHROUGH ? protect_may_passthrough(m, i)
 						      : 0;
 	if (r < 0)
 		;
@@ -372,13 +371,12 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct intent *n = resend_state_begin(req, INTENT_RELEASE);
 
 	op_lock_release(op_mount(req), ino, fi->fh);
-	/* A server that came so far may have counted it, and then it must not be counted again. */
+	/* A dead server that had begun this may have counted it, so do not count it again. */
 	if (n ? !n->is_begun : !negotiate_request_extra.is_resent) {
 		intent_log_mark(n);
 		close_node(op_mount(req), (uint32_t)ino, fi->fh);
 	}
 	op_reply_err(req, 0);
-	intent_log_end(n);
 }
 
 void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
@@ -403,7 +401,7 @@ void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 	}
 	e.attr_timeout = op_attr_timeout(m, i, e.ino);
 	count_open(fi);
-	/* The caller was interrupted and will never know of it. */
+	/* An interrupted caller gets no reply. */
 	if (fuse_reply_create(req, &e, fi) == -ENOENT) {
 		close_node(m, (uint32_t)e.ino, fi->fh);
 		inode_forget(&m->tree, e.ino, 1);

@@ -10,14 +10,14 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-static bool refuse(fuse_req_t req)
+/* As op_inode, of a mount that has attributes. */
+static struct inode *find_inode(fuse_req_t req, fuse_ino_t ino)
 {
-	/* ENOSYS makes the kernel stop asking. */
-	if (op_mount(req)->opts.has_no_xattrs) {
-		op_reply_err(req, -ENOSYS);
-		return true;
-	}
-	return false;
+	if (!op_mount(req)->opts.has_no_xattrs)
+		return op_inode(req, ino);
+	/* The kernel stops asking. */
+	op_reply_err(req, -ENOSYS);
+	return NULL;
 }
 
 static bool is_acl(const char *name)
@@ -25,7 +25,7 @@ static bool is_acl(const char *name)
 	return !strncmp(name, "system.posix_acl_", 17);
 }
 
-/* capable(), as a local file system asks it when it lists. */
+/* As a local file system calls capable() when it lists. */
 static bool sees_trusted(void *req)
 {
 	return caller_has_cap(req, CAP_SYS_ADMIN);
@@ -50,7 +50,7 @@ static ssize_t work_handle(fuse_req_t req, const struct inode *i, char *value, s
 
 	if (i != m->tree.root || m->tree.workfd < 0 || m->is_frozen || !caller_may_unmount(req))
 		return -ENODATA;
-	n = workdir_handle(m->opts.work, m->work_name, m->tree.workfd, text);
+	n = workdir_handle(m->opts.work, &m->work, text);
 	if (n < 0 || !size)
 		return n;
 	if ((size_t)n > size)
@@ -62,12 +62,9 @@ static ssize_t work_handle(fuse_req_t req, const struct inode *i, char *value, s
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
-	struct inode *i;
+	struct inode *i = find_inode(req, ino);
 	ssize_t n;
 
-	if (refuse(req))
-		return;
-	i = op_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !value) {
@@ -86,11 +83,8 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	_cleanup_(freep) char *list = size ? malloc(size) : NULL;
-	struct inode *i;
+	struct inode *i = find_inode(req, ino);
 
-	if (refuse(req))
-		return;
-	i = op_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !list)
@@ -112,12 +106,12 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 		return -ENOMEM;
 	memcpy(copy, value, size);
 	r = mount_acl_to_disk(m, copy, size);
-	/* No write that keeps set-id bits puts back what is lost here. */
+	/* Under the lock no write puts back set-id bits that are lost here. */
 	attr_setid_begin(&m->tree, i, false, false, &setid);
 	setid.mode = 0;
 	if (r == 0)
 		r = attr_setxattr(&m->tree, i, name, copy, size, flags);
-	/* The kernel tells when the caller may not keep it; as chmod would have lost it. */
+	/* The kernel says when the caller may not keep the bit, which chmod(2) would clear too. */
 	if (r == 0 && negotiate_request_extra.kills_acl_setgid)
 		r = attr_kill_setgid(&m->tree, i);
 	return attr_setid_end(&m->tree, i, &setid, r);
@@ -126,14 +120,11 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
+	struct inode *i = find_inode(req, ino);
 	struct intent *n = NULL;
 	unsigned attempts = 0;
-	struct inode *i;
 	int r;
 
-	if (refuse(req))
-		return;
-	i = op_inode(req, ino);
 	if (!i)
 		return;
 	r = protect_may_change(op_mount(req), i);
@@ -153,22 +144,18 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 			r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
 	} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
-	/* An ACL changes the mode; with noacl the kernel takes it for any other attribute. */
+	/* An ACL changes the mode; with noacl the kernel does not know that. */
 	if (is_acl(name))
 		op_forget_attributes(i);
 	op_changed(i, ino);
 	op_reply_err(req, r);
-	intent_log_end(intent_log_current());
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	struct inode *i;
+	struct inode *i = find_inode(req, ino);
 	int r;
 
-	if (refuse(req))
-		return;
-	i = op_inode(req, ino);
 	if (!i)
 		return;
 	r = protect_may_change(op_mount(req), i);
@@ -181,7 +168,6 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		killpriv_note_capability_lost(req, i);
 	op_changed(i, ino);
 	op_reply_err(req, r);
-	intent_log_end(intent_log_current());
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

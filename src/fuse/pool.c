@@ -3,18 +3,19 @@
  * the event becomes a reader of that mount: it blocks in read(2) for the next request, answers it,
  * and so on. When the last reader has got a request, the descriptor goes back into the set, so that
  * the next request brings another one. Readers of a mount that was quiet for a while are woken and
- * wait in the set again. Each has room for the largest request, so of all mounts together a few may
- * wait like that (readers_max); beyond it a thread answers what it came for and goes back to the
- * set, after it has called back a reader of a mount that is not in use just now: those that the
- * last mount in use has left would have every request of the next one go through the set.
+ * wait in the set again. Each reader has room for the largest request, so all mounts together have
+ * few (readers_max). Beyond the limit a thread answers its request and goes back to the set, after
+ * it has interrupted a reader of a mount that is quiet: the readers of the mount that was busy
+ * before would make every request of the next one go through the set.
  *
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the
  * stat of a fresh name; 3,000 names, nine rounds, two processors.)
  *
- * Requests may hang, on a file system that does. So one thread always waits in the set, and a mount
- * has no more threads than are left for all others: several slow ones get half, a quarter, ... A
- * mount without any gets one also beyond the bound, which is therefore passed by one for each mount
- * at most. What was refused a thread is armed again as soon as there is room (is_short).
+ * Requests hang when a layer's file system hangs. So one thread always waits in the set, and a
+ * mount has no more threads than are left for all others: several slow mounts get half, a quarter,
+ * ... A mount without a thread gets one also beyond the bound, which is therefore exceeded by one
+ * for each mount at most. A mount that was refused a thread is armed again as soon as there is room
+ * (is_short).
  *
  * An event names its member by a number and not by an address: it may come when the member has
  * gone. */
@@ -25,6 +26,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/autogroup_weight.h"
 #include "veneer/sys/thread.h"
@@ -36,8 +38,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#define POOL_IDLE \
-	2u /* more idle threads than this go home, once they have been idle for POOL_QUIET_MS */
+#define POOL_IDLE	 2u /* idle threads beyond these exit after POOL_QUIET_MS */
 #define POOL_READERS	 4u /* of one mount, that wait; fewer when many mounts are in use */
 #define POOL_QUIET_MS	 1000 /* after one to two of them a mount has no readers */
 #define POOL_LEFT_MS	 20 /* after that long without a request others may have the readers */
@@ -56,7 +57,7 @@ struct member {
 	void *arg;
 	/* guarded by the pool's lock */
 	unsigned nthreads, nreading; /* in serve(), and of them in read(2) */
-	bool is_armed; /* the set tells of its next request */
+	bool is_armed; /* its next request is an event of the set */
 	bool is_over;
 	int64_t served_ms; /* when its last request came */
 };
@@ -65,29 +66,28 @@ struct member {
 struct thread {
 	struct list_link link;
 	pthread_t id;
-	struct member *reads; /* it is in read(2) */
-	bool is_called; /* ... and shall come back */
+	struct member *reads; /* in read(2); NULL: not */
+	bool is_interrupted; /* and told to return from it */
 };
 
 struct pool {
 	int epfd, stopfd;
 	unsigned max, readers_max;
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t changed;
-	/* guarded by lock */
-	struct list_link threads;
-	unsigned nthreads, nidle, nending,
-		nbusy; /* nidle: waiting in the set; nbusy: members with threads */
-	unsigned nreading; /* of all members */
-	struct fuse_buf spare[POOL_SPARE];
-	unsigned nspare;
-	bool is_stopping;
-	bool is_short; /* a member has requests that nobody waits for, for want of threads */
-	int64_t weighed_ms;
-	_Atomic int nice; /* the session's, by that */
-	uint64_t count;
-	size_t n, nslots;
-	struct member **slots; /* NULL where free */
+	GUARDED_BY(lock) struct list_link threads;
+	/* nidle: waiting in the set; nbusy: members with threads */
+	GUARDED_BY(lock) unsigned nthreads, nidle, nending, nbusy;
+	GUARDED_BY(lock) unsigned nreading; /* of all members */
+	GUARDED_BY(lock) struct fuse_buf spare[POOL_SPARE];
+	GUARDED_BY(lock) unsigned nspare;
+	GUARDED_BY(lock) bool is_stopping;
+	GUARDED_BY(lock) bool is_short; /* a member has requests and no thread to read them */
+	GUARDED_BY(lock) int64_t weighed_ms;
+	_Atomic int nice; /* the scheduler session's, by the mounts in use */
+	GUARDED_BY(lock) uint64_t count;
+	GUARDED_BY(lock) size_t n, nslots;
+	GUARDED_BY(lock) struct member **slots; /* NULL where free */
 };
 
 static void *worker(void *arg);
@@ -97,7 +97,7 @@ static struct thread *thread_of(struct list_link *l)
 	return container_of(l, struct thread, link);
 }
 
-static int spawn_locked(struct pool *p)
+static int spawn_locked(struct pool *p) REQUIRES(p->lock)
 {
 	int r = thread_start(worker, p, POOL_STACK);
 
@@ -131,7 +131,7 @@ int pool_new(unsigned max_threads, struct pool **ret)
 		return -ENOMEM;
 	p->max = max_threads;
 	p->readers_max = readers_max();
-	pthread_mutex_init(&p->lock, NULL);
+	mutex_init(&p->lock);
 	pthread_cond_init(&p->changed, NULL);
 	sigaction(SIGWAKE, &action, NULL);
 	list_init(&p->threads);
@@ -139,10 +139,10 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	p->stopfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (p->epfd < 0 || p->stopfd < 0 || epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->stopfd, &stop) < 0)
 		r = -errno;
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	if (r == 0)
 		r = spawn_locked(p);
-	pthread_mutex_unlock(&p->lock);
+	mutex_unlock(&p->lock);
 	if (r < 0) {
 		pool_free(p);
 		return r;
@@ -157,20 +157,21 @@ void pool_free(struct pool *p)
 
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	p->is_stopping = true;
 	if (p->stopfd >= 0 && write(p->stopfd, &one, sizeof(one)) < 0)
 		log_error("cannot stop the threads: %s", strerror(errno));
 	while (p->nthreads || p->nending)
 		pthread_cond_wait(&p->changed, &p->lock);
-	pthread_mutex_unlock(&p->lock);
+	mutex_unlock(&p->lock);
+	lock_is_private(&p->lock);
 	while (p->nspare)
 		free(p->spare[--p->nspare].mem);
 	free(p->slots);
 	closep(&p->epfd);
 	closep(&p->stopfd);
 	pthread_cond_destroy(&p->changed);
-	pthread_mutex_destroy(&p->lock);
+	mutex_destroy(&p->lock);
 	free(p);
 }
 
@@ -182,7 +183,7 @@ static int watch(struct pool *p, int op, const struct member *m)
 }
 
 /* A free slot's index. */
-static ssize_t take_slot_locked(struct pool *p)
+static ssize_t take_slot_locked(struct pool *p) REQUIRES(p->lock)
 {
 	size_t k = 0;
 
@@ -196,7 +197,7 @@ static ssize_t take_slot_locked(struct pool *p)
 	return (ssize_t)k;
 }
 
-static int add_locked(struct pool *p, struct member *m)
+static int add_locked(struct pool *p, struct member *m) REQUIRES(p->lock)
 {
 	ssize_t slot = take_slot_locked(p);
 	int r;
@@ -222,11 +223,11 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
 	if (!m)
 		return -ENOMEM;
 	*m = (struct member){ .session = s, .ended = ended, .arg = arg };
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	r = add_locked(p, m);
 	if (r == 0)
 		*ret_number = m->number;
-	pthread_mutex_unlock(&p->lock);
+	mutex_unlock(&p->lock);
 	if (r < 0)
 		free(m);
 	return r;
@@ -259,7 +260,7 @@ static void *run_ended(void *arg)
 	return NULL;
 }
 
-/* Unlink a member that no thread works for any more. */
+/* Have ended() called for a member that has no thread any more. */
 static void unlink_dead(struct pool *p, struct member *m)
 {
 	struct ending *e = malloc(sizeof(*e));
@@ -275,7 +276,7 @@ static void unlink_dead(struct pool *p, struct member *m)
 }
 
 /* True: the caller frees it, without the lock. */
-static bool end_locked(struct pool *p, struct member *m)
+static bool end_locked(struct pool *p, struct member *m) REQUIRES(p->lock)
 {
 	if (!m->is_over) {
 		m->is_over = true;
@@ -289,7 +290,7 @@ static bool end_locked(struct pool *p, struct member *m)
 	return true;
 }
 
-static struct member *find_locked(struct pool *p, uint64_t number)
+static struct member *find_locked(struct pool *p, uint64_t number) REQUIRES(p->lock)
 {
 	size_t slot = number & UINT32_MAX;
 	struct member *m = slot < p->nslots ? p->slots[slot] : NULL;
@@ -298,7 +299,7 @@ static struct member *find_locked(struct pool *p, uint64_t number)
 }
 
 /* Wake the threads in read(2), or on their way to it, where they miss it. */
-static void wake_readers_locked(struct pool *p, const struct member *m)
+static void wake_readers_locked(struct pool *p, const struct member *m) REQUIRES(p->lock)
 {
 	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next)
 		if (thread_of(l)->reads == m)
@@ -307,22 +308,22 @@ static void wake_readers_locked(struct pool *p, const struct member *m)
 
 int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 {
-	struct member *m, *buried = NULL;
+	struct member *m, *dead = NULL;
 	int r;
 
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	m = find_locked(p, number);
 	if (m && end_locked(p, m))
-		buried = m;
+		dead = m;
 	for (unsigned waited = 0; find_locked(p, number) && waited < timeout_ms;
 	     waited += POOL_STEP_MS) {
 		wake_readers_locked(p, m);
 		clock_wait(&p->changed, &p->lock, clock_ms() + POOL_STEP_MS);
 	}
 	r = find_locked(p, number) ? -ETIMEDOUT : 0;
-	pthread_mutex_unlock(&p->lock);
-	if (buried)
-		unlink_dead(p, buried);
+	mutex_unlock(&p->lock);
+	if (dead)
+		unlink_dead(p, dead);
 	return r;
 }
 
@@ -334,7 +335,7 @@ static void arm_locked(struct pool *p, struct member *m)
 }
 
 /* How many readers a mount may have. */
-static unsigned share_locked(const struct pool *p)
+static unsigned share_locked(const struct pool *p) REQUIRES(p->lock)
 {
 	unsigned share = p->max / 2 / (p->nbusy ? p->nbusy : 1);
 
@@ -344,12 +345,12 @@ static unsigned share_locked(const struct pool *p)
 }
 
 /* May the mount have one more? */
-static bool has_room_locked(const struct pool *p, const struct member *m)
+static bool has_room_locked(const struct pool *p, const struct member *m) REQUIRES(p->lock)
 {
 	return m->nthreads == 0 || m->nthreads + p->nthreads - p->nidle < p->max;
 }
 
-static bool wants_reader_locked(const struct pool *p, const struct member *m)
+static bool wants_reader_locked(const struct pool *p, const struct member *m) REQUIRES(p->lock)
 {
 	/* No more than its share; and no second one while others wait for a thread. */
 	return !p->is_stopping && !m->is_over && m->nreading < share_locked(p) &&
@@ -357,22 +358,25 @@ static bool wants_reader_locked(const struct pool *p, const struct member *m)
 }
 
 static void start_reading_locked(struct pool *p, struct thread *self, struct member *m)
+	REQUIRES(p->lock)
 {
 	p->nreading++;
 	m->nreading++;
 	self->reads = m;
-	self->is_called = false;
+	self->is_interrupted = false;
 }
 
 static void stop_reading_locked(struct pool *p, struct thread *self, struct member *m)
+	REQUIRES(p->lock)
 {
 	self->reads = NULL;
 	m->nreading--;
 	p->nreading--;
 }
 
-/* The member of an event, with this thread as a reader; another thread waits for the next event. */
-static struct member *enter(struct pool *p, struct thread *self, uint64_t number)
+/* Find the member of an event and make this thread its reader; another thread waits for the next
+ * event. NULL: none is wanted. */
+static struct member *start_serving(struct pool *p, struct thread *self, uint64_t number)
 {
 	struct member *m;
 
@@ -400,10 +404,9 @@ static bool is_used(const struct member *m, int64_t now)
 	return m->nthreads > m->nreading || now - m->served_ms <= POOL_WEIGH_MS;
 }
 
-/* The session weighs as much as the mounts that are in use at once, and no more: a mount with many
- * requests in one of them has no more of the processors than before. True: its nice value is to be
- * another. */
-static bool weigh_locked(struct pool *p, int64_t now)
+/* Give the scheduler session the weight of as many mounts as are in use: a single mount with many
+ * requests gets no more of the processors. True: the nice value changes. */
+static bool weigh_locked(struct pool *p, int64_t now) REQUIRES(p->lock)
 {
 	const int before = p->nice;
 	size_t used = 0;
@@ -417,7 +420,7 @@ static bool weigh_locked(struct pool *p, int64_t now)
 	return p->nice != before;
 }
 
-static void call_next_locked(struct pool *p, struct member *m)
+static void call_next_locked(struct pool *p, struct member *m) REQUIRES(p->lock)
 {
 	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
 		return;
@@ -427,7 +430,7 @@ static void call_next_locked(struct pool *p, struct member *m)
 		p->is_short |= !m->nreading;
 }
 
-/* This thread has a request: the next one is for another. True: as weigh_locked. */
+/* This thread has a request; another thread reads the next one. True: as weigh_locked. */
 static bool begin_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
@@ -438,14 +441,14 @@ static bool begin_work(struct pool *p, struct thread *self, struct member *m)
 }
 
 /* A reader of the mount that has had no request for longest. NULL: all are in use. */
-static struct thread *find_left_locked(struct pool *p, int64_t now)
+static struct thread *find_left_locked(struct pool *p, int64_t now) REQUIRES(p->lock)
 {
 	struct thread *left = NULL;
 
 	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next) {
 		struct thread *t = thread_of(l);
 
-		if (t->reads && !t->is_called && now - t->reads->served_ms >= POOL_LEFT_MS &&
+		if (t->reads && !t->is_interrupted && now - t->reads->served_ms >= POOL_LEFT_MS &&
 		    (!left || t->reads->served_ms < left->reads->served_ms))
 			left = t;
 	}
@@ -453,13 +456,13 @@ static struct thread *find_left_locked(struct pool *p, int64_t now)
 }
 
 /* A thread that has yet to block misses it, and is woken when its mount is quiet. */
-static bool call_back_locked(struct pool *p)
+static bool interrupt_reader_locked(struct pool *p) REQUIRES(p->lock)
 {
 	struct thread *left = find_left_locked(p, clock_ms());
 
 	if (!left)
 		return false;
-	left->is_called = true;
+	left->is_interrupted = true;
 	pthread_kill(left->id, SIGWAKE);
 	return true;
 }
@@ -469,14 +472,14 @@ static bool end_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
 	if (!wants_reader_locked(p, m) || (!p->nidle && p->n > 1) ||
-	    (p->nreading >= p->readers_max && !call_back_locked(p)))
+	    (p->nreading >= p->readers_max && !interrupt_reader_locked(p)))
 		return false;
 	start_reading_locked(p, self, m);
 	return true;
 }
 
 /* A thread has come free. */
-static void arm_short_locked(struct pool *p)
+static void arm_short_locked(struct pool *p) REQUIRES(p->lock)
 {
 	p->is_short = false;
 	for (size_t k = 0; k < p->nslots; k++) {
@@ -491,26 +494,26 @@ static void arm_short_locked(struct pool *p)
 	}
 }
 
-/* error: of reading, which it was at. */
-static void leave(struct pool *p, struct thread *self, struct member *m, int error)
+/* error: of read(2), in which the thread was; 0: it was not. */
+static void stop_serving(struct pool *p, struct thread *self, struct member *m, int error)
 {
 	bool is_last = false;
 
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	if (error)
 		stop_reading_locked(p, self, m);
 	p->nidle++;
 	p->nbusy -= --m->nthreads == 0;
 	if (error && error != -EINTR && error != -ENODEV && !m->is_over)
-		log_error("reading requests of %s: %s", session_mount(m->session)->opts.mountpoint,
-			  strerror(-error));
+		log_error("%s: cannot read requests: %s",
+			  session_mount(m->session)->opts.mountpoint, strerror(-error));
 	if ((error && error != -EINTR) || m->is_over)
 		is_last = end_locked(p, m);
 	else if (!m->is_armed && !m->nreading)
 		arm_locked(p, m);
 	if (p->is_short)
 		arm_short_locked(p);
-	pthread_mutex_unlock(&p->lock);
+	mutex_unlock(&p->lock);
 	if (is_last)
 		unlink_dead(p, m);
 }
@@ -522,20 +525,20 @@ static struct fuse_buf take_buffer(struct pool *p)
 	return p->nspare ? p->spare[--p->nspare] : (struct fuse_buf){ 0 };
 }
 
-static void give_back(struct pool *p, struct fuse_buf *buf)
+static void put_buffer(struct pool *p, struct fuse_buf *buf)
 {
-	pthread_mutex_lock(&p->lock);
+	mutex_lock(&p->lock);
 	if (buf->mem && p->nspare < POOL_SPARE) {
 		p->spare[p->nspare++] = *buf;
 		buf->mem = NULL;
 	}
-	pthread_mutex_unlock(&p->lock);
+	mutex_unlock(&p->lock);
 	free(buf->mem);
 }
 
 static void serve(struct pool *p, struct thread *self, uint64_t number)
 {
-	struct member *m = enter(p, self, number);
+	struct member *m = start_serving(p, self, number);
 	struct fuse_buf buf;
 	int r;
 
@@ -551,13 +554,13 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 		session_answer(m->session, &buf);
 		r = 0;
 	} while (end_work(p, self, m));
-	give_back(p, &buf);
-	leave(p, self, m, r);
+	put_buffer(p, &buf);
+	stop_serving(p, self, m, r);
 }
 
 /* Wake the readers of members that had no request for a while, also where others of their threads
  * hang. One that has yet to block misses it. */
-static void cool(struct pool *p)
+static void wake_quiet_readers(struct pool *p)
 {
 	const int64_t now = clock_ms();
 
@@ -570,9 +573,9 @@ static void cool(struct pool *p)
 	}
 }
 
-/* There are enough idle ones without this, which was idle for a while: at once it would be missed,
- * where each request wants a thread. */
-static bool may_go(struct pool *p, bool was_idle)
+/* A thread exits when enough others are idle, and not before it was idle for a while: where each
+ * request wants a thread, it would be missed at once. */
+static bool may_exit(struct pool *p, bool was_idle)
 {
 	LOCK_SCOPE(&p->lock);
 	if (!p->is_stopping && (!was_idle || p->nidle <= POOL_IDLE))
@@ -581,14 +584,14 @@ static bool may_go(struct pool *p, bool was_idle)
 	return true;
 }
 
-/* How long to wait in the set: -1 if nothing is to be done meanwhile. */
-static int patience_ms(struct pool *p)
+/* How long to wait in the set; -1: without limit. */
+static int wait_limit_ms(struct pool *p)
 {
 	LOCK_SCOPE(&p->lock);
 	return p->nbusy || p->nidle > POOL_IDLE ? POOL_QUIET_MS : -1;
 }
 
-static void enlist(struct pool *p, struct thread *self)
+static void add_thread(struct pool *p, struct thread *self)
 {
 	LOCK_SCOPE(&p->lock);
 	self->id = pthread_self();
@@ -601,15 +604,15 @@ static void *worker(void *arg)
 	struct thread self = { .reads = NULL };
 	int n = 1;
 
-	enlist(p, &self);
-	while (!may_go(p, n == 0)) {
+	add_thread(p, &self);
+	while (!may_exit(p, n == 0)) {
 		struct epoll_event event;
 
-		n = epoll_wait(p->epfd, &event, 1, patience_ms(p));
+		n = epoll_wait(p->epfd, &event, 1, wait_limit_ms(p));
 		if (n == 1 && event.data.u64 != POOL_STOP)
 			serve(p, &self, event.data.u64);
 		else if (n == 0)
-			cool(p);
+			wake_quiet_readers(p);
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Immutable and append-only files and directories of lower layers (chattr(1)). A kernel file system
- * has the flags in its inodes and refuses changes in the VFS; FUSE cannot tell the kernel of them,
- * so the handlers refuse. A regular file is asked for when it would be copied up, and its copy has
- * no flags; a directory keeps those of its lower one, as it is copied up for what is changed
- * further down. What has them in the upper is refused by the upper's file system, but where the
- * kernel writes to it by itself. */
+/* Immutable and append-only files and directories of lower layers (chattr(1)). The VFS refuses
+ * changes by the flags of kernel inodes, which FUSE cannot set, so the handlers refuse them. A
+ * regular file is checked when it would be copied up, and its copy has no flags. A directory keeps
+ * those of its lower one, as it is copied up for changes further down. Flags in the upper are
+ * checked by its file system, unless the kernel writes to the file by itself. */
 #include "op.h"
 
 #include "veneer/layer/image.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
-#include <dirent.h>
-
 static int check(struct union_fs *t, struct inode *i, int refusing)
 {
 	int r;
 
-	if (!i->lower || (i->type != DT_DIR && i->has_upper))
+	if (!inode_lower(i) || (!inode_is_dir(i) && inode_has_upper(i)))
 		return 0;
-	r = image_protection(t->image, i->lower);
+	r = image_protection(t->image, inode_lower(i));
 	return r > 0 ? (r & refusing ? -EPERM : 0) : r;
 }
 
@@ -33,18 +30,19 @@ int protect_may_add(struct mount *m, struct inode *dir)
 	return check(&m->tree, dir, IMAGE_IMMUTABLE);
 }
 
-/* The upper's file system asks at the open, and the kernel's of what it passes through is none. */
-int protect_may_write_past(struct mount *m, struct inode *i)
+/* The upper's file system checks flags at open(2), which the kernel does not call for passthrough.
+ */
+int protect_may_passthrough(struct mount *m, struct inode *i)
 {
 	int fd, r;
 
-	if (!i->has_upper || i->type != DT_REG)
+	if (!inode_has_upper(i) || !inode_is_regular(i))
 		return 0;
 	fd = upper_pin(&m->tree, i);
 	if (fd < 0)
 		return fd;
 	r = image_protection_at(fd, "");
-	fd_cache_unpin(&i->src.fd);
+	upper_unpin(i);
 	return r > 0 ? (r & (IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY) ? -EPERM : 0) : r;
 }
 
@@ -54,12 +52,12 @@ static struct inode *find(struct union_fs *t, struct inode *dir, const char *nam
 	struct inode *i;
 	struct stat st;
 
-	if (!dir->lower)
+	if (!inode_lower(dir))
 		return NULL;
 	return inode_peek(t, dir, name, &i) || lookup_name(t, dir, name, &i, &st) == 0 ? i : NULL;
 }
 
-/* A missing entry, or one that cannot be looked at, is answered where it is removed. */
+/* The removal itself fails for an entry that is missing or cannot be looked up. */
 int protect_may_remove(struct mount *m, struct inode *dir, const char *name)
 {
 	int r = protect_may_change(m, dir);

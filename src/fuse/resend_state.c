@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resent requests: the kernel sends what a dead server had read and not answered once more, whether
- * that server had begun it or not (where it cannot do so, kernel_invalidate.c). What each needs:
+/* The kernel resends requests that a dead server had read and not answered, whether that server had
+ * begun them or not (before Linux 6.9 it does not: kernel_invalidate.h). What each of them needs:
  *
  * LOOKUP, READDIRPLUS   nothing. A look-up may be counted twice, and is then never given back:
  *                       harmless
@@ -10,8 +10,8 @@
  * RELEASE               at most once: one open too few would pass through a file that another
  *                       process writes
  * CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
- *                       replay.c; the open of CREATE as OPEN. The request does not come again when
- *                       its caller was killed before: the kernel is told of the name
+ *                       replay.c; the open of CREATE as OPEN. The request is not resent when
+ *                       its caller was killed before: the name is invalidated
  *                       (kernel_invalidate.h)
  * TMPFILE               nothing: the first file has no name, and goes when the next server closes
  *                       it
@@ -29,7 +29,7 @@
  * FSYNC, FLUSH          nothing
  * GETLK, SETLK, SETLKW  nothing: an owner that has the lock is given it again, and a waiter waits
  *                       again
- * FORGET                is not sent again: what it gave back stays counted. Harmless
+ * FORGET                is not resent: its look-ups stay counted. Harmless
  *
  * The kernel holds the inode during a change of it, and the directories during a change of one of
  * their names, from before it sends the request until it has the reply: no other request changes

@@ -1,44 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/fuse/session.h"
 
-#include "kernel_invalidate.h"
 #include "op.h"
-#include "request_text.h"
+#include "responder.h"
+#include "unanswered.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/base/log.h"
-#include "veneer/base/stats.h"
-#include "veneer/recover/activity.h"
 #include "veneer/union/locks.h"
 
 #include <fcntl.h>
-#include <fuse_lowlevel.h>
 #include <linux/fuse.h>
-#include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 
+/* Interrupts that libfuse may have at the end; it leaks any beyond. */
+#define INTERRUPTS_KEPT 64
+
+/* Composes the connection to the kernel, what becomes of requests that a dead server read, and what
+ * answers requests. The last two refer to the first, and the responder to the second. */
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
 	struct buf init; /* the kernel's first request */
-	bool is_sent_again; /* the kernel sends what a dead server had read to the next one;
-			     * else, */
-	bool ends_requests; /* it ends it */
-	int tell_fd; /* then: what keeps the mount alive; -1 */
-	struct kernel_invalidate
-		*invalidate; /* what the kernel believes wrongly since; NULL: nothing */
-	/* While requests may come again: where the kernel is told of those that do not, and how
-	 * many threads are taking one that may. */
-	_Atomic bool awaits_others;
-	int kept_fd;
-	_Atomic unsigned n_taking;
-	bool (*divert)(void *arg, const struct fuse_buf *buf); /* NULL: none */
-	void *divert_arg;
-	bool is_inside; /* another one reads and sends for it */
+	bool is_inner; /* the outer session reads and sends for it */
+	struct unanswered unanswered;
+	struct responder responder;
 };
 
 static struct fuse_session *new_fuse_session(struct mount *m)
@@ -57,14 +44,14 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	if (m->tree.locks)
 		op_lock_install(&ops);
 	m->tree.on_touched = op_touched;
-	/* Options are a matter of mounting (attach.c). */
+	/* attach_new has given the kernel the options. */
 	if (fuse_opt_add_arg(&args, "veneer") == 0)
 		se = fuse_session_new(&args, &ops, sizeof(ops), m);
 	fuse_opt_free_args(&args);
 	return se;
 }
 
-/* libfuse takes over what is mounted already by such a name. */
+/* Hand libfuse a connection that is mounted already, by a name that it knows for that. */
 static int take_over_fd(struct session *s, int fuse_fd)
 {
 	char name[32];
@@ -72,8 +59,8 @@ static int take_over_fd(struct session *s, int fuse_fd)
 
 	if (fd < 0)
 		return -errno;
-	/* The same once more, by a call that the thread sanitizer knows: a reply comes before the
-	 * FORGET that follows it. */
+	/* Duplicate again, by a call that the thread sanitizer knows: it then orders a reply before
+	 * the FORGET that follows it. */
 	dup3(fuse_fd, fd, O_CLOEXEC);
 	snprintf(name, sizeof(name), "/dev/fd/%d", fd);
 	/* Readers block. */
@@ -83,8 +70,8 @@ static int take_over_fd(struct session *s, int fuse_fd)
 	return -EIO;
 }
 
-/* The kernel's first request; once it is answered, so is every other. It takes no more than the
- * smallest buffer that the kernel reads into. */
+/* Answer INIT, before which the kernel sends no other request. It fits the smallest buffer that the
+ * kernel reads into. */
 static int answer_init(struct session *s)
 {
 	_Alignas(struct fuse_in_header) char request[FUSE_MIN_READ_BUFFER];
@@ -108,62 +95,17 @@ static int answer_init(struct session *s)
 	return r;
 }
 
-/* Newer than the headers of the systems we build on. */
-#define KERNEL_NOTIFY_RESEND 7
-#define KERNEL_STATX	     52
-#define INTERRUPTS_KEPT                                                           \
-	64 /* at most, of those that libfuse has at the end; more are lost memory \
-	    */
-#define DESCRIPTION_BYTES 1024u /* of a request, for -d */
-
-/* Have the kernel resend what was read and not answered, with a mark (op.h, is_resent). False: the
- * kernel, older than 6.9, cannot do so. Right after INIT there is nothing to come again, and that
- * is the question. */
-static bool ask_again(struct session *s)
-{
-	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
-
-	return !getenv("VENEER_NO_RESEND") &&
-	       write(session_fd(s), &out, sizeof(out)) == (ssize_t)sizeof(out);
-}
-
-/* Requests belong to the open file that they were read by. Those that are read by another one than
- * what keeps the mount alive are ended by the kernel when that is closed, and nothing else is: so
- * that nobody waits for ever for a server that is dead. */
-static int read_by_clone(struct session *s)
-{
-	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-	uint32_t of = (uint32_t)session_fd(s);
-
-	s->tell_fd = fcntl(session_fd(s), F_DUPFD_CLOEXEC, 3);
-	if (fd < 0 || s->tell_fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &of) < 0 ||
-	    dup3(fd, session_fd(s), O_CLOEXEC) < 0)
-		return -errno;
-	return 0;
-}
-
-static void end_by_clone(struct session *s)
-{
-	int r = read_by_clone(s);
-
-	s->ends_requests = r == 0;
-	if (r < 0)
-		log_warn("%s: cannot end requests of a dead server: if the server crashes, "
-			 "blocked programs hang: %s",
-			 s->m->opts.mountpoint, strerror(-r));
-}
-
-static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)
+static int session_new(struct mount *m, struct session **ret)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
 	if (!s || !(s->se = new_fuse_session(m))) {
-		snprintf(err, err_size, "out of memory");
 		free(s);
 		return -ENOMEM;
 	}
 	s->m = m;
-	s->tell_fd = -1;
+	unanswered_init(&s->unanswered, m, s->se);
+	s->responder = (struct responder){ .m = m, .se = s->se, .unanswered = &s->unanswered };
 	*ret = s;
 	return 0;
 }
@@ -171,10 +113,12 @@ static int session_new(struct mount *m, struct session **ret, char *err, size_t 
 int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size)
 {
 	struct session *s;
-	int r = session_new(m, &s, err, err_size);
+	int r = session_new(m, &s);
 
-	if (r < 0)
+	if (r < 0) {
+		snprintf(err, err_size, "out of memory");
 		return r;
+	}
 	r = take_over_fd(s, fuse_fd);
 	if (r == 0)
 		r = answer_init(s);
@@ -188,26 +132,20 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		session_free(s);
 		return -EIO;
 	}
-	s->is_sent_again = m->key && ask_again(s);
-	if (m->key && !s->is_sent_again && !m->is_sb_member)
-		end_by_clone(s);
+	unanswered_start(&s->unanswered);
 	op_open_settle(m, s->se);
 	*ret = s;
 	return 0;
 }
 
-/* libfuse learns what was agreed on from the same request; the kernel, which knows that it has its
- * answer, refuses this one, and libfuse takes that for a request that was interrupted
- * (shared/measured.md). */
-static int repeat_init(struct session *s, const void *init, size_t len)
+/* Let libfuse learn from a request that was answered already what was agreed on with the kernel. */
+static int replay_init(struct session *s, const struct buf *init)
 {
-	struct fuse_buf buf = { .size = len };
-	int r = buf_put(&s->init, init, len);
+	struct fuse_buf buf = { .size = init->len, .mem = malloc(init->len) };
 
-	buf.mem = r < 0 ? NULL : malloc(len);
 	if (!buf.mem)
 		return -ENOMEM;
-	memcpy(buf.mem, init, len);
+	memcpy(buf.mem, init->data, buf.size);
 	session_answer(s, &buf);
 	free(buf.mem);
 	return 0;
@@ -216,44 +154,32 @@ static int repeat_init(struct session *s, const void *init, size_t len)
 void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf),
 		    void *arg)
 {
-	s->divert_arg = arg;
-	s->divert = divert;
+	s->responder.divert_arg = arg;
+	s->responder.divert = divert;
 }
 
-/* Let this session hear the INIT of the outer one; its answer goes nowhere. */
-static int hear_init(struct session *s, struct session *around)
+int session_start_inner(struct session *outer, struct mount *m, const struct fuse_custom_io *io,
+			struct session **ret)
 {
-	struct fuse_buf buf = { .size = around->init.len, .mem = malloc(around->init.len) };
+	int r, fd = fcntl(session_fd(outer), F_DUPFD_CLOEXEC, 3);
+	struct session *s;
 
-	if (!buf.mem)
-		return -ENOMEM;
-	memcpy(buf.mem, around->init.data, buf.size);
-	session_answer(s, &buf);
-	free(buf.mem);
-	return s->m->has_begun ? 0 : -ENOMEM;
-}
-
-int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io,
-		   struct session **ret)
-{
-	int fd = fcntl(session_fd(around), F_DUPFD_CLOEXEC, 3), r = fd < 0 ? -errno : 0;
-	struct session *s = calloc(1, sizeof(*s));
-
-	if (r == 0 && (!s || !(s->se = new_fuse_session(m))))
-		r = -ENOMEM;
+	if (fd < 0)
+		return -errno;
+	r = session_new(m, &s);
 	if (r < 0) {
 		closep(&fd);
-		free(s);
 		return r;
 	}
-	s->m = m;
-	s->tell_fd = -1;
-	s->is_inside = true;
+	s->is_inner = true;
 	r = fuse_session_custom_io(s->se, io, sizeof(*io), fd);
 	if (r < 0)
 		closep(&fd);
+	/* The answer goes nowhere. */
 	if (r == 0)
-		r = hear_init(s, around);
+		r = replay_init(s, &outer->init);
+	if (r == 0 && !m->has_begun)
+		r = -ENOMEM;
 	if (r < 0) {
 		session_free(s);
 		return r;
@@ -263,90 +189,44 @@ int session_inside(struct session *around, struct mount *m, const struct fuse_cu
 	return 0;
 }
 
-int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io,
-		   struct session **ret, char *err, size_t err_size)
+int session_resume(struct mount *m, const struct session_saved *saved, struct session **ret,
+		   char *err, size_t err_size)
 {
 	struct session *s;
-	int r = session_new(m, &s, err, err_size);
+	int r = session_new(m, &s);
 
-	if (r < 0)
-		return r;
-	r = take_over_fd(s, fuse_fd);
-	if (r == 0)
-		r = repeat_init(s, init, len);
-	if (r == 0)
-		r = op_open_resume(m, s->se, io);
 	if (r < 0) {
-		snprintf(err, err_size, "cannot go on with the mount at %s: %s", m->opts.mountpoint,
+		snprintf(err, err_size, "out of memory");
+		return r;
+	}
+	r = take_over_fd(s, saved->fuse_fd);
+	if (r == 0)
+		r = buf_put(&s->init, saved->init->data, saved->init->len);
+	/* The kernel, which has its answer, refuses this one, and libfuse takes that for a request
+	 * that was interrupted (shared/measured.md). */
+	if (r == 0)
+		r = replay_init(s, saved->init);
+	if (r == 0)
+		r = op_open_resume(m, s->se, saved->io);
+	if (r < 0) {
+		snprintf(err, err_size, "cannot resume the mount at %s: %s", m->opts.mountpoint,
 			 strerror(-r));
 		session_free(s);
 		return r;
 	}
-	s->is_sent_again = ask_again(s);
-	/* The device existed when the file system was made; if it is no more, the file system is
-	 * gone. */
-	if (!s->is_sent_again && !m->is_sb_member) {
-		/* The kernel ended these requests when the descriptor that the dead server read by
-		 * was closed. */
-		s->invalidate = kernel_invalidate_take(m->key);
-		end_by_clone(s);
-	}
-	s->kept_fd = fuse_fd;
-	atomic_store(&s->awaits_others, s->is_sent_again && !m->is_sb_member);
+	unanswered_resume(&s->unanswered, saved->fuse_fd);
 	*ret = s;
 	return 0;
 }
 
-bool session_is_sent_again(const struct session *s)
+bool session_has_resend(const struct session *s)
 {
-	return s->is_sent_again;
-}
-
-/* Does something wait to be read? All that comes again waits from session_resume on. */
-static bool has_request(const struct session *s)
-{
-	struct pollfd p = { .fd = session_fd(s), .events = POLLIN };
-
-	return poll(&p, 1, 0) != 0;
-}
-
-/* Once nothing does, and what was read has been noted, the others are those whose callers were
- * killed before they came again: the kernel gives such a request up. */
-static void look_for_others(struct session *s)
-{
-	if (atomic_load(&s->awaits_others) && !has_request(s) && atomic_load(&s->n_taking) == 0 &&
-	    atomic_exchange(&s->awaits_others, false))
-		kernel_invalidate_tell(kernel_invalidate_take_left(s->m->key), s->kept_fd);
-}
-
-/* Before a request is read. True: it may come again, end_taking must follow. */
-static bool begin_taking(struct session *s)
-{
-	if (!atomic_load(&s->awaits_others))
-		return false;
-	atomic_fetch_add(&s->n_taking, 1);
-	if (has_request(s))
-		return true;
-	atomic_fetch_sub(&s->n_taking, 1);
-	look_for_others(s);
-	return false;
-}
-
-/* buf: NULL, nothing was read. */
-static void end_taking(struct session *s, const struct fuse_buf *buf)
-{
-	const struct fuse_in_header *in = buf ? buf->mem : NULL;
-
-	if (in && buf->size >= sizeof(*in) && in->unique & OP_UNIQUE_RESENT)
-		intent_log_came_again(s->m->key, in->unique & ~OP_UNIQUE_RESENT);
-	atomic_fetch_sub(&s->n_taking, 1);
-	look_for_others(s);
+	return s->unanswered.has_resend;
 }
 
 void session_invalidate(struct session *s, int fuse_fd)
 {
-	kernel_invalidate_tell(steal_ptr(&s->invalidate), fuse_fd);
-	look_for_others(s);
+	unanswered_invalidate(&s->unanswered, fuse_fd);
 }
 
 const void *session_init(const struct session *s, size_t *ret_len)
@@ -355,14 +235,14 @@ const void *session_init(const struct session *s, size_t *ret_len)
 	return s->init.data;
 }
 
-/* An interrupt whose request had been answered is kept by libfuse, which lets go of one with each
- * request that comes, and of none with the session. */
-static void let_interrupts_go(struct session *s)
+/* libfuse keeps interrupts of requests that had been answered. It frees one with each request that
+ * comes, and none with the session. */
+static void drop_interrupts(struct session *s)
 {
 	struct fuse_in_header in = { .len = sizeof(in), .opcode = FUSE_DESTROY };
 	const struct fuse_buf buf = { .size = sizeof(in), .mem = &in };
 
-	fuse_session_exit(s->se); /* that these cannot be answered is not said */
+	fuse_session_exit(s->se); /* libfuse does not complain of failed replies */
 	for (int i = 0; i < INTERRUPTS_KEPT; i++)
 		fuse_session_process_buf(s->se, &buf);
 }
@@ -371,13 +251,12 @@ void session_free(struct session *s)
 {
 	if (!s)
 		return;
-	/* Their requests are libfuse's, and go with it. */
+	/* Waiters hold requests of libfuse, which frees them with the session. */
 	if (s->m->tree.locks)
 		locks_end(s->m->tree.locks, -ENODEV);
-	if (s->m->tree.locks && !s->is_inside)
-		let_interrupts_go(s);
-	kernel_invalidate_free(s->invalidate);
-	closep(&s->tell_fd);
+	if (s->m->tree.locks && !s->is_inner)
+		drop_interrupts(s);
+	unanswered_release(&s->unanswered);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);
 	free(s);
@@ -393,13 +272,13 @@ int session_fd(const struct session *s)
 	return fuse_session_fd(s->se);
 }
 
-/* Room for the largest request, and all of it there: where a server is killed while the kernel
- * copies a request to a page that is not, the request is over, with EIO, and does not come again.
- * So it would be with pages that a process beside (kernel_invalidate_tell) has as well, until they
- * are written to: it does not get them. libfuse reads no more than max_write and a page. */
+/* A buffer for the largest request, with every page present. If the server is killed while the
+ * kernel copies a request to an absent page, the request ends with EIO and is not resent. A page
+ * that is shared with a child (kernel_invalidate_send) is as bad until it is written to, hence
+ * MADV_DONTFORK. libfuse reads no more than max_write and a page. */
 _Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
 
-static void prepare(struct fuse_buf *buf)
+static void alloc_request_buffer(struct fuse_buf *buf)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE),
 		     size = (SESSION_BUFFER_BYTES + page - 1) / page * page;
@@ -415,13 +294,13 @@ static void prepare(struct fuse_buf *buf)
 int session_receive(struct session *s, struct fuse_buf *buf)
 {
 	if (!buf->mem && s->m->key)
-		prepare(buf);
+		alloc_request_buffer(buf);
 	for (;;) {
-		const bool may_come_again = begin_taking(s);
+		const bool may_be_resent = unanswered_read_begin(&s->unanswered);
 		int n = fuse_session_receive_buf(s->se, buf);
 
-		if (may_come_again)
-			end_taking(s, n > 0 ? buf : NULL);
+		if (may_be_resent)
+			unanswered_read_end(&s->unanswered, n > 0 ? buf : NULL);
 		if (n > 0)
 			return 1;
 		if (n == 0)
@@ -433,113 +312,7 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 	}
 }
 
-/* libfuse keeps what says that a request is to be interrupted until that request comes, and loses
- * it when the mount ends before. Nothing that we do can be interrupted but the waiting for a
- * lock. */
-static bool is_idle_interrupt(const struct session *s, const struct fuse_buf *buf)
-{
-	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT &&
-	       !s->m->tree.locks;
-}
-
-/* A request; what is not known may. */
-static bool may_change(const struct fuse_in_header *in, size_t size)
-{
-	const struct fuse_open_in *open_in = (const void *)(in + 1);
-
-	switch (in->opcode) {
-	case FUSE_INIT:
-	case FUSE_DESTROY:
-	case FUSE_INTERRUPT:
-	case FUSE_FORGET:
-	case FUSE_BATCH_FORGET:
-	case FUSE_LOOKUP:
-	case FUSE_GETATTR:
-	case KERNEL_STATX:
-	case FUSE_READLINK:
-	case FUSE_ACCESS:
-	case FUSE_READ:
-	case FUSE_LSEEK:
-	case FUSE_BMAP:
-	case FUSE_POLL:
-	case FUSE_IOCTL:
-	case FUSE_FLUSH:
-	case FUSE_RELEASE:
-	case FUSE_FSYNC:
-	case FUSE_OPENDIR:
-	case FUSE_READDIR:
-	case FUSE_READDIRPLUS:
-	case FUSE_RELEASEDIR:
-	case FUSE_FSYNCDIR:
-	case FUSE_STATFS:
-	case FUSE_GETXATTR:
-	case FUSE_LISTXATTR:
-	case FUSE_GETLK:
-	case FUSE_SETLK:
-	case FUSE_SETLKW:
-		return false;
-	case FUSE_OPEN:
-		return size < sizeof(*in) + sizeof(*open_in) ||
-		       open_in->flags & (O_ACCMODE | O_TRUNC);
-	default:
-		return true;
-	}
-}
-
-/* True: it has been answered. */
-static bool refuse_change(struct session *s, const struct fuse_buf *buf)
-{
-	const struct fuse_in_header *in = buf->mem;
-	struct fuse_out_header out = { .len = sizeof(out), .error = -EROFS };
-
-	if (!s->m->is_frozen || buf->size < sizeof(*in) || !may_change(in, buf->size))
-		return false;
-	out.unique = in->unique;
-	stats_request_failed();
-	negotiate_request_extra.result = out.error;
-	/* An interrupted caller will never know of it. */
-	(void)!write(session_fd(s), &out, sizeof(out));
-	return true;
-}
-
-/* For -d. Described before it is answered, by which libfuse changes it. */
-static void answer_loudly(struct session *s, const struct fuse_buf *buf)
-{
-	char text[DESCRIPTION_BYTES];
-
-	request_text_describe(buf->mem, buf->size, negotiate_has_setxattr_ext(), text,
-			      sizeof(text));
-	if (!refuse_change(s, buf))
-		fuse_session_process_buf(s->se, buf);
-	log_debug("%s: %s", text,
-		  negotiate_request_extra.result < 0 ? strerror(-negotiate_request_extra.result)
-						     : "ok");
-}
-
-static void answer(struct session *s, const struct fuse_buf *buf)
-{
-	struct intent *note = s->ends_requests ? kernel_invalidate_note(s->m->key, buf) : NULL;
-	struct activity *before = activity_begin(s->m->activity);
-	const char *about = log_about(s->m->opts.mountpoint);
-	const struct negotiate_request_extra extra = negotiate_request_extra;
-
-	stats_request_begin(s->m->tree.stats);
-	negotiate_note_extra(s->se, buf);
-	negotiate_request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
-	if (s->m->opts.is_debug)
-		answer_loudly(s, buf);
-	else if (!refuse_change(s, buf))
-		fuse_session_process_buf(s->se, buf);
-	stats_request_end();
-	/* Outside of requests this thread has no session to tell. */
-	negotiate_request_extra = extra;
-	log_about(about);
-	activity_end(before);
-	intent_log_drop_note(note);
-}
-
 void session_answer(struct session *s, const struct fuse_buf *buf)
 {
-	if ((!s->divert || !s->divert(s->divert_arg, buf)) && !is_idle_interrupt(s, buf))
-		answer(s, buf);
+	responder_answer(&s->responder, buf);
 }

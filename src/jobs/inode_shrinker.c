@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount tells that it has grown by so many inodes (tree->on_grown); if memory is scarce by then,
- * and inodes have a part in that, the mount with the most of them gives half of them back, in the
- * order of their ids, beginning where the last round ended. The kernel leaves alone what is in use:
- * open files, working directories, mount points, directories with something below them that it
- * remembers. What it forgets comes back as FORGETs, which are answered like any other.
+/* A mount that has grown by some number of inodes wakes the thread (tree->on_grown). If memory is
+ * scarce, and inodes have a part in that, the kernel is asked to forget half of the inodes of the
+ * mount with the most of them, in the order of their ids from where the last round ended. The
+ * kernel keeps inodes in use: open files, working directories, mount points, directories with
+ * cached entries. It sends a FORGET for each of the others.
  *
- * The lock is held over no call that could wait. While the thread has to do with a member (`busy`),
- * a thread that takes that out waits. */
+ * No call that could wait is made with the lock held. */
 #include "veneer/jobs/inode_shrinker.h"
 
-#include "veneer/base/array.h"
+#include "mount_registry.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/kernel_evict.h"
 #include "veneer/sys/mem_usage.h"
@@ -19,50 +19,50 @@
 #include <malloc.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define HIGH_PERCENT 75u /* of memory, without cache that is to be had for the asking */
-#define SHARE                                                                                     \
-	16u /* ... and with inodes that take less than one part in so many it is not ours to mend \
-	     */
-#define INODE_BYTES 768u /* with its name and its slot */
-#define BATCH	    KERNEL_EVICT_NODES_MAX /* of one child */
-#define STACK_SIZE  (256u << 10)
+#define HIGH_PERCENT 75u /* of memory, without cache that can be reclaimed */
+#define SHARE	     16u /* inodes matter if they take one part in so many of memory */
+#define INODE_BYTES  768u /* with its name and its slot */
+#define BATCH	     KERNEL_EVICT_NODES_MAX /* of one child */
+#define STACK_SIZE   (256u << 10)
 
 struct member {
-	uint32_t number;
+	struct mount_registry_member registered;
 	int fuse_fd;
 	struct union_fs *tree;
-	uint32_t from; /* node id */
+	uint32_t from; /* node id; the thread's */
 };
 
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t idle;
-	/* guarded by lock */
-	bool has_thread;
-	struct member *members;
-	size_t n, max;
-	uint32_t last_number, busy;
-} shrinker = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+static struct mount_registry mounts = MOUNT_REGISTRY_INIT(mounts);
+GUARDED_BY(mounts.lock) static bool has_thread;
 
-/* Rung with locks of others held. */
-static sem_t bell;
-static _Atomic bool is_rung;
-
-static void ring(void)
+static struct member *member_of(struct mount_registry_member *m)
 {
-	if (!atomic_exchange(&is_rung, true))
-		sem_post(&bell);
+	return m ? container_of(m, struct member, registered) : NULL;
+}
+
+static struct member *next_locked(struct member *m) REQUIRES(mounts.lock)
+{
+	return member_of(mount_registry_next(&mounts, m ? &m->registered : NULL));
+}
+
+/* Posted by callers with locks of their own held. */
+static sem_t wakeup;
+static _Atomic bool is_woken;
+
+static void wake_thread(void)
+{
+	if (!atomic_exchange(&is_woken, true))
+		sem_post(&wakeup);
 }
 
 static uint64_t bytes_of_all(void)
 {
 	uint64_t sum = 0;
 
-	LOCK_SCOPE(&shrinker.lock);
-	for (size_t k = 0; k < shrinker.n; k++)
-		sum += (uint64_t)inode_count(shrinker.members[k].tree) * INODE_BYTES;
+	LOCK_SCOPE(&mounts.lock);
+	for (struct member *m = NULL; (m = next_locked(m));)
+		sum += (uint64_t)inode_count(m->tree) * INODE_BYTES;
 	return sum;
 }
 
@@ -74,41 +74,34 @@ static bool is_scarce(void)
 	       bytes_of_all() >= m.limit / SHARE;
 }
 
-/* Choose the mount with the most inodes; false: none has many. */
-static bool begin_with_largest(struct member *ret, size_t *ret_count)
+/* Pin the mount with the most inodes; NULL: no mount has many. */
+static struct member *pin_largest(size_t *ret_count)
 {
 	struct member *most = NULL;
-	size_t max = UNION_FS_GROWN_STEP - 1;
 
-	LOCK_SCOPE(&shrinker.lock);
-	for (size_t k = 0; k < shrinker.n; k++) {
-		const size_t n = inode_count(shrinker.members[k].tree);
+	*ret_count = UNION_FS_GROWN_STEP - 1;
+	LOCK_SCOPE(&mounts.lock);
+	for (struct member *m = NULL; (m = next_locked(m));) {
+		const size_t n = inode_count(m->tree);
 
-		if (n <= max)
+		if (n <= *ret_count)
 			continue;
-		max = n;
-		most = &shrinker.members[k];
+		*ret_count = n;
+		most = m;
 	}
-	if (!most)
-		return false;
-	*ret = *most;
-	*ret_count = max;
-	shrinker.busy = most->number;
-	return true;
+	if (most)
+		most->registered.is_pinned = true;
+	return most;
 }
 
-static void end_with(const struct member *m)
+static void unpin(struct member *m)
 {
-	LOCK_SCOPE(&shrinker.lock);
-	for (size_t k = 0; k < shrinker.n; k++)
-		if (shrinker.members[k].number == m->number)
-			shrinker.members[k].from = m->from;
-	shrinker.busy = 0;
-	pthread_cond_broadcast(&shrinker.idle);
+	LOCK_SCOPE(&mounts.lock);
+	mount_registry_unpin(&mounts, &m->registered);
 }
 
-/* False: this kernel does not do that. */
-static bool give_back(struct member *m, size_t wanted)
+/* False: this kernel cannot prune. */
+static bool prune(struct member *m, size_t wanted)
 {
 	static uint64_t nodes[BATCH]; /* there is one thread */
 	unsigned ends = 0;
@@ -125,24 +118,25 @@ static bool give_back(struct member *m, size_t wanted)
 	return true;
 }
 
-/* False: it is not to be tried again. */
+/* False: do not try again. */
 static bool one_round(void)
 {
-	struct member m;
+	struct member *m;
 	size_t count;
 	bool can;
 
 	if (!is_scarce())
 		return true;
-	/* Memory given back the last time may still be the allocator's. */
+	/* The allocator may still hold memory that the last round freed. */
 	malloc_trim(0);
-	if (!is_scarce() || !begin_with_largest(&m, &count))
+	if (!is_scarce() || !(m = pin_largest(&count)))
 		return true;
-	can = give_back(&m, count / 2);
-	end_with(&m);
-	log_debug("memory is scarce: asked for %zu of %zu inodes", count / 2, count);
+	can = prune(m, count / 2);
+	unpin(m);
+	log_debug("memory is scarce: asked the kernel to forget %zu of %zu inodes", count / 2,
+		  count);
 	if (!can)
-		log_info("memory is scarce, and this kernel cannot be asked to forget names; Linux "
+		log_info("memory is scarce, and this kernel cannot forget names on request; Linux "
 			 "6.18 can");
 	return can;
 }
@@ -153,69 +147,49 @@ static void *run(void *arg)
 
 	(void)arg;
 	for (;;) {
-		while (sem_wait(&bell) < 0)
+		while (sem_wait(&wakeup) < 0)
 			;
-		atomic_store(&is_rung, false);
+		atomic_store(&is_woken, false);
 		goes_on = goes_on && one_round();
 	}
 	return NULL;
 }
 
-static int start_thread_locked(void)
+static int start_thread_locked(void) REQUIRES(mounts.lock)
 {
 	int r;
 
-	sem_init(&bell, 0, 0);
+	sem_init(&wakeup, 0, 0);
 	r = thread_start_without_signals(run, NULL, STACK_SIZE);
-	shrinker.has_thread = r == 0;
-	return r;
-}
-
-static int enter_locked(const struct member *m)
-{
-	int r = array_reserve(&shrinker.members, &shrinker.max, shrinker.n + 1);
-
-	if (r == 0)
-		shrinker.members[shrinker.n++] = *m;
+	has_thread = r == 0;
 	return r;
 }
 
 int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)
 {
-	int r = 0;
+	struct member *m = calloc(1, sizeof(*m));
+	int r;
 
-	LOCK_SCOPE(&shrinker.lock);
-	if (!shrinker.has_thread)
-		r = start_thread_locked();
-	if (r == 0) {
-		const struct member m = { .number = shrinker.last_number + 1,
-					  .fuse_fd = fuse_fd,
-					  .tree = t };
-
-		r = enter_locked(&m);
-	}
-	if (r < 0)
+	if (!m)
+		return -ENOMEM;
+	m->fuse_fd = fuse_fd;
+	m->tree = t;
+	LOCK_SCOPE(&mounts.lock);
+	r = has_thread ? 0 : start_thread_locked();
+	if (r < 0) {
+		free(m);
 		return r;
-	*ret_number = ++shrinker.last_number;
-	t->on_grown = ring;
-	/* A dead server may have left many. */
-	ring();
+	}
+	mount_registry_enter(&mounts, &m->registered);
+	*ret_number = m->registered.number;
+	t->on_grown = wake_thread;
+	/* A mount of a dead server may have many. */
+	wake_thread();
 	return 0;
 }
 
 void inode_shrinker_leave(uint32_t number)
 {
-	if (!number)
-		return;
-	LOCK_SCOPE(&shrinker.lock);
-	for (size_t k = 0; k < shrinker.n; k++) {
-		if (shrinker.members[k].number != number)
-			continue;
-		shrinker.n--;
-		memmove(&shrinker.members[k], &shrinker.members[k + 1],
-			(shrinker.n - k) * sizeof(*shrinker.members));
-		break;
-	}
-	while (shrinker.busy == number)
-		pthread_cond_wait(&shrinker.idle, &shrinker.lock);
+	LOCK_SCOPE(&mounts.lock);
+	free(member_of(mount_registry_leave(&mounts, number)));
 }

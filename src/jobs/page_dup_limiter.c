@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread alone has the table. Members are entered and taken out by others; the thread follows
- * at its next round, and while it has to do with one (`busy`), a thread that takes that out waits.
+/* The table belongs to the thread. Other threads enter and take out members, and the thread updates
+ * its table in the next round.
  *
- * It holds no lock while the kernel drops pages, and is none of those that serve, since the kernel
- * may wait for a page that a READ under way will bring. An inode's lock is only tried: a writer may
- * hold it as long as a disk takes. */
+ * It holds no lock while the kernel drops pages, and answers no requests, since the kernel may wait
+ * for a page that a READ under way brings. An inode's lock is only tried: a writer may hold it as
+ * long as a disk takes. */
 #include "veneer/jobs/page_dup_limiter.h"
 
-#include "veneer/base/array.h"
+#include "mount_registry.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/page_events.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/read.h"
@@ -26,36 +28,36 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define INTERVAL_MS 20 /* the paper's scan_interval: how often it is noted what was sent */
-#define EVICT_MS \
-	160 /* between two slices: each mount's share of one is a child of its own, or some */
+#define INTERVAL_MS	20 /* between two reads of the events: HP-Mapper's scan_interval */
+#define EVICT_MS	160 /* between two slices, which take a child process or more a mount */
 #define ADJUST_MS	200 /* between two looks at memory while there is work */
-#define WATCH_MS	1000 /* ... and while there is none */
+#define WATCH_MS	1000 /* and while there is none */
 #define PRESSED_PERCENT 100u
 #define VICTIMS_MAX	1024 /* of one slice */
 #define RANGES_MAX	256 /* of one child */
-#define MAPPED_MS	2000 /* until it is asked again whether a program is in use */
+#define MAPPED_MS	2000 /* between two checks whether a program is in use */
 #define STACK_SIZE	(256u << 10)
 #define NICE		5
 
 struct member {
-	uint32_t number, wish;
+	struct mount_registry_member registered;
+	uint32_t wish;
 	int fuse_fd;
 	struct union_fs *tree;
 };
 
 static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t idle;
-	/* guarded by lock */
-	bool has_thread, has_news;
-	struct member *members; /* numbers ascend */
-	size_t n, max;
-	uint32_t last_number, busy; /* busy: the thread has to do with this one */
-	struct page_dup_limiter_usage usage;
-} limiter = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+	struct mount_registry mounts;
+	GUARDED_BY(mounts.lock) bool has_thread, has_changed;
+	GUARDED_BY(mounts.lock) struct page_dup_limiter_usage usage;
+} limiter = { .mounts = MOUNT_REGISTRY_INIT(limiter.mounts) };
 
-/* The thread's own. */
+static struct member *member_of(struct mount_registry_member *m)
+{
+	return m ? container_of(m, struct member, registered) : NULL;
+}
+
+/* Used by the thread alone. */
 struct state {
 	struct page_dups *copies;
 	uint32_t now_ms;
@@ -75,21 +77,22 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- what was sent ---- */
+/* ---- pages sent ---- */
 
 bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off,
 			       uint64_t len, struct page_dup_limiter_note *ret)
 {
 	const uint64_t end = off + len;
 	struct layer *const *layers;
-	const struct image_entry *e = i->lower;
+	const struct image_entry *e = inode_lower(i);
 
-	if (!len || !e || (i->has_upper && !i->src.id) || end / CHUNK_BYTES >= UINT32_MAX)
+	if (!len || !e || (inode_has_upper(i) && !inode_partial_id(i)) ||
+	    end / CHUNK_BYTES >= UINT32_MAX)
 		return false;
 	image_layers(t->image, &layers);
 	ret->first.key = (struct page_dups_key){ layers[e->layer]->dev, e->d_ino,
 						 (uint32_t)(off / CHUNK_BYTES) };
-	ret->first.node = i->id;
+	ret->first.node = inode_id(i);
 	ret->count = (uint32_t)((end - 1) / CHUNK_BYTES - off / CHUNK_BYTES) + 1;
 	ret->last_nblk = (uint32_t)((end - 1) % CHUNK_BYTES / BLK_BYTES) + 1;
 	return true;
@@ -105,19 +108,16 @@ void page_dup_limiter_sent(const struct page_dup_limiter_note *n)
 	}
 }
 
-static struct member *find_locked(uint32_t number)
+static struct member *find_locked(uint32_t number) REQUIRES(limiter.mounts.lock)
 {
-	for (size_t k = 0; k < limiter.n; k++)
-		if (limiter.members[k].number == number)
-			return &limiter.members[k];
-	return NULL;
+	return member_of(mount_registry_find(&limiter.mounts, number));
 }
 
 static void count_refault(uint32_t number)
 {
 	struct member *m;
 
-	LOCK_SCOPE(&limiter.lock);
+	LOCK_SCOPE(&limiter.mounts.lock);
 	m = find_locked(number);
 	if (m) {
 		stats_enter(m->tree->stats);
@@ -126,7 +126,7 @@ static void count_refault(uint32_t number)
 	}
 }
 
-static void take_note(void *arg, const struct page_dups_sent *s)
+static void note_sent(void *arg, const struct page_dups_sent *s)
 {
 	struct state *st = arg;
 
@@ -138,14 +138,14 @@ static void take_note(void *arg, const struct page_dups_sent *s)
 		count_refault(s->mount);
 }
 
-/* ---- what has to go ---- */
+/* ---- pages to drop ---- */
 
-static bool is_called_program(struct union_fs *t, struct inode *i)
+static bool looks_like_program(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 
-	return strstr(i->lower->name, ".so") ||
-	       (image_stat(t->image, i->lower, &st) == 0 && st.st_mode & 0111);
+	return strstr(inode_lower(i)->name, ".so") ||
+	       (image_stat(t->image, inode_lower(i), &st) == 0 && st.st_mode & 0111);
 }
 
 static bool is_alive(uint32_t pid)
@@ -179,30 +179,30 @@ static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_v
 	return r < 0 ? 0 : (int)n;
 }
 
-/* i->lock is held. */
+/* The inode's lock is held. */
 static int ranges_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v,
 		     struct kernel_evict_range *out, size_t max)
 {
 	struct page_dup_limiter_note n;
 
-	/* The node id may be another file's by now; and a file that was copied whole has nothing in
-	 * common any more. */
-	if (i->type != DT_REG ||
+	/* The node id may be another file's by now; and a file that was copied whole shares no
+	 * bytes. */
+	if (!inode_is_regular(i) ||
 	    !page_dup_limiter_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
 	    n.first.key.dev != v->key.dev || n.first.key.ino != v->key.ino)
 		return 0;
-	if (is_called_program(t, i) && is_alive(v->reader))
+	if (looks_like_program(t, i) && is_alive(v->reader))
 		return -EBUSY;
-	if (i->has_upper)
+	if (inode_has_upper(i))
 		return runs_of(t, i, v, out, max);
 	out[0] = (struct kernel_evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES,
 					      CHUNK_BYTES };
 	return 1;
 }
 
-/* How many ranges; 0: there is nothing of it to be dropped; -EBUSY: not now; -ENOSPC: no room. */
-static int resolve(struct union_fs *t, const struct page_dups_victim *v,
-		   struct kernel_evict_range *out, size_t max)
+/* The number of ranges; 0: nothing to drop; -EBUSY: not now; -ENOSPC: no room. */
+static int find_ranges(struct union_fs *t, const struct page_dups_victim *v,
+		       struct kernel_evict_range *out, size_t max)
 {
 	struct inode *i;
 	int n = -EBUSY;
@@ -213,21 +213,21 @@ static int resolve(struct union_fs *t, const struct page_dups_victim *v,
 	i = inode_hold(t, v->node);
 	if (!i)
 		return 0;
-	if (pthread_rwlock_tryrdlock(&i->lock) == 0) {
+	if (inode_try_lock_shared(i)) {
 		n = ranges_of(t, i, v, out, max);
-		pthread_rwlock_unlock(&i->lock);
+		inode_unlock_shared(i);
 	}
 	inode_unref(t, i);
 	return n;
 }
 
-static void keep_all(struct state *st, const struct page_dups_victim *v, size_t n)
+static void keep_victims(struct state *st, const struct page_dups_victim *v, size_t n)
 {
 	for (size_t k = 0; k < n; k++)
 		page_dups_kept(st->copies, &v[k], st->now_ms, WATCH_MS);
 }
 
-/* Some victims of one mount, as many as fit. How many those were. */
+/* Drop as many victims of one mount as fit. Returns their number. */
 static size_t evict_some(struct state *st, const struct member *m, const struct page_dups_victim *v,
 			 size_t n)
 {
@@ -236,7 +236,7 @@ static size_t evict_some(struct state *st, const struct member *m, const struct 
 	int done = 0;
 
 	for (k = 0; k < n; k++) {
-		int r = resolve(m->tree, &v[k], st->ranges + nranges, RANGES_MAX - nranges);
+		int r = find_ranges(m->tree, &v[k], st->ranges + nranges, RANGES_MAX - nranges);
 
 		if (r == -ENOSPC)
 			break;
@@ -250,7 +250,7 @@ static size_t evict_some(struct state *st, const struct member *m, const struct 
 	st->child_ns += cpu_ns;
 	if (done < 0) {
 		log_debug("no pages can be dropped: %s", strerror(-done));
-		keep_all(st, v, k);
+		keep_victims(st, v, k);
 		return k;
 	}
 	stats_enter(m->tree->stats);
@@ -259,32 +259,29 @@ static size_t evict_some(struct state *st, const struct member *m, const struct 
 	return k;
 }
 
-/* False: the mount is gone, or going. */
-static bool begin_with(uint32_t number, struct member *ret)
+/* NULL: the mount is gone, or going. */
+static struct member *pin(uint32_t number)
 {
 	struct member *m;
 
-	LOCK_SCOPE(&limiter.lock);
+	LOCK_SCOPE(&limiter.mounts.lock);
 	m = find_locked(number);
-	if (!m)
-		return false;
-	*ret = *m;
-	limiter.busy = number;
-	return true;
+	if (m)
+		m->registered.is_pinned = true;
+	return m;
 }
 
-static void end_with(void)
+static void unpin(struct member *m)
 {
-	LOCK_SCOPE(&limiter.lock);
-	limiter.busy = 0;
-	pthread_cond_broadcast(&limiter.idle);
+	LOCK_SCOPE(&limiter.mounts.lock);
+	mount_registry_unpin(&limiter.mounts, &m->registered);
 }
 
 static int by_mount(const void *a, const void *b)
 {
 	const struct page_dups_victim *x = a, *y = b;
 
-	return x->mount < y->mount ? -1 : x->mount > y->mount;
+	return COMPARE(x->mount, y->mount);
 }
 
 static void evict(struct state *st, size_t n)
@@ -292,29 +289,29 @@ static void evict(struct state *st, size_t n)
 	qsort(st->victims, n, sizeof(*st->victims), by_mount);
 	for (size_t at = 0, of_mount; at < n; at += of_mount) {
 		const struct page_dups_victim *v = &st->victims[at];
-		struct member m;
+		struct member *m;
 
 		for (of_mount = 1; at + of_mount < n && v[of_mount].mount == v->mount;)
 			of_mount++;
-		/* Let go of between two children, so that a thread that takes the mount out waits
-		 * for one. */
-		for (size_t k = 0; k < of_mount && begin_with(v->mount, &m); end_with())
-			k += evict_some(st, &m, v + k, of_mount - k);
+		/* Unpin between two children: a thread that takes the mount out waits for one at
+		 * most. */
+		for (size_t k = 0; k < of_mount && (m = pin(v->mount)); unpin(m))
+			k += evict_some(st, m, v + k, of_mount - k);
 	}
 }
 
 /* ---- rounds ---- */
 
-/* Follow the mounts that joined and left since. Returns how many take part. */
-static size_t follow_members(struct state *st)
+/* Bring the table's mounts up to date. Returns their number. */
+static size_t update_members(struct state *st)
 {
 	const uint32_t *known;
-	size_t n, k = 0;
+	size_t n;
 
-	LOCK_SCOPE(&limiter.lock);
-	if (!limiter.has_news)
+	LOCK_SCOPE(&limiter.mounts.lock);
+	if (!limiter.has_changed)
 		return page_dups_mounts(st->copies, &known);
-	limiter.has_news = false;
+	limiter.has_changed = false;
 	n = page_dups_mounts(st->copies, &known);
 	for (size_t j = n; j-- > 0;) {
 		const uint32_t number = known[j];
@@ -325,14 +322,13 @@ static size_t follow_members(struct state *st)
 		page_dups_mounts(st->copies, &known);
 	}
 	n = page_dups_mounts(st->copies, &known);
-	for (; k < limiter.n; k++) {
-		const struct member *m = &limiter.members[k];
-
+	for (struct mount_registry_member *m = NULL;
+	     (m = mount_registry_next(&limiter.mounts, m));) {
 		if (n && m->number <= known[n - 1])
 			continue;
-		/* Without memory it takes no part before the next change. */
-		if (page_dups_join(st->copies, m->number, m->wish) < 0) {
-			limiter.has_news = true;
+		/* Without memory try again in the next round. */
+		if (page_dups_join(st->copies, m->number, member_of(m)->wish) < 0) {
+			limiter.has_changed = true;
 			break;
 		}
 		n = page_dups_mounts(st->copies, &known);
@@ -340,7 +336,7 @@ static size_t follow_members(struct state *st)
 	return n;
 }
 
-static void heed_memory(struct state *st)
+static void adjust_to_memory(struct state *st)
 {
 	struct page_dups_usage u;
 	struct mem_usage m;
@@ -356,12 +352,12 @@ static void heed_memory(struct state *st)
 	page_dups_usage(st->copies, &u);
 	is_lower = page_dups_adjust(
 		st->copies, m.is_pressed ? PRESSED_PERCENT : mem_usage_percent(&m, u.extra_bytes));
-	/* The backing files' pages are there anyway, and come back at no I/O. */
+	/* The backing files' pages stay in the page cache, so mapping them again takes no I/O. */
 	if (is_lower)
 		mmap_cache_shrink(50);
 }
 
-static void heed_slice(struct state *st)
+static void evict_slice(struct state *st)
 {
 	if (st->has_evicted && st->now_ms - st->evicted_ms < EVICT_MS)
 		return;
@@ -379,30 +375,30 @@ static void publish(struct state *st, bool is_running)
 					    .is_running = is_running };
 
 	page_dups_usage(st->copies, &u.copies);
-	LOCK_SCOPE(&limiter.lock);
+	LOCK_SCOPE(&limiter.mounts.lock);
 	stats_memory_add(STATS_MEM_COPIES, (int64_t)u.bytes - (int64_t)limiter.usage.bytes);
 	limiter.usage = u;
 }
 
-/* For how long there is nothing to do; -1: until something changes. */
+/* How long there is nothing to do; -1: until something changes. */
 static int one_round(struct state *st, bool *ret_wants_any)
 {
-	const bool is_running = follow_members(st) >= 2;
+	const bool is_running = update_members(st) >= 2;
 	uint32_t pause;
 
 	st->now_ms = (uint32_t)clock_ms();
 	st->has_noted = false;
-	page_events_drain(take_note, st);
+	page_events_drain(note_sent, st);
 	if (is_running) {
-		heed_memory(st);
-		heed_slice(st);
+		adjust_to_memory(st);
+		evict_slice(st);
 	}
 	publish(st, is_running);
 	*ret_wants_any = false;
 	if (!is_running)
 		return -1;
 	pause = page_dups_pause_ms(st->copies, st->now_ms);
-	/* At most one in an interval pays for waking us. */
+	/* At most one reply in an interval wakes this thread. */
 	if (st->has_noted || pause < INTERVAL_MS)
 		return INTERVAL_MS;
 	*ret_wants_any = true;
@@ -416,7 +412,7 @@ static void *run(void *arg)
 	struct state *st = arg;
 	bool wants_any;
 
-	/* Only this thread: programs and the threads that answer them come first. */
+	/* This thread alone: programs and the threads that answer them come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	for (;;) {
 		int pause = one_round(st, &wants_any);
@@ -428,7 +424,7 @@ static void *run(void *arg)
 
 /* ---- mounts ---- */
 
-static int start_thread_locked(void)
+static int start_thread_locked(void) REQUIRES(limiter.mounts.lock)
 {
 	struct state *st = calloc(1, sizeof(*st));
 	int r = st ? page_dups_new(&page_dups_rules_default, &st->copies) : -ENOMEM;
@@ -443,61 +439,42 @@ static int start_thread_locked(void)
 	return r;
 }
 
-static int enter_locked(const struct member *m)
-{
-	if (array_reserve(&limiter.members, &limiter.max, limiter.n + 1) < 0)
-		return -ENOMEM;
-	limiter.members[limiter.n++] = *m;
-	limiter.has_news = true;
-	return 0;
-}
-
 int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint32_t *ret_number)
 {
-	int r = 0;
+	struct member *m = calloc(1, sizeof(*m));
+	int r;
 
-	pthread_mutex_lock(&limiter.lock);
-	if (!limiter.has_thread)
-		r = start_thread_locked();
+	if (!m)
+		return -ENOMEM;
+	*m = (struct member){ .wish = wish, .fuse_fd = fuse_fd, .tree = t };
+	mutex_lock(&limiter.mounts.lock);
+	r = limiter.has_thread ? 0 : start_thread_locked();
 	if (r == 0) {
-		const struct member m = { .number = limiter.last_number + 1,
-					  .wish = wish,
-					  .fuse_fd = fuse_fd,
-					  .tree = t };
-
-		r = enter_locked(&m);
-		if (r == 0)
-			*ret_number = ++limiter.last_number;
+		mount_registry_enter(&limiter.mounts, &m->registered);
+		*ret_number = m->registered.number;
+		limiter.has_changed = true;
 	}
-	pthread_mutex_unlock(&limiter.lock);
+	mutex_unlock(&limiter.mounts.lock);
 	if (r == 0)
 		page_events_wake();
+	else
+		free(m);
 	return r;
 }
 
 void page_dup_limiter_leave(uint32_t number)
 {
-	struct member *m;
-
 	if (!number)
 		return;
-	pthread_mutex_lock(&limiter.lock);
-	m = find_locked(number);
-	if (m) {
-		const size_t at = (size_t)(m - limiter.members);
-
-		limiter.n--;
-		memmove(m, m + 1, (limiter.n - at) * sizeof(*m));
-		limiter.has_news = true;
-	}
-	while (limiter.busy == number)
-		pthread_cond_wait(&limiter.idle, &limiter.lock);
-	pthread_mutex_unlock(&limiter.lock);
+	mutex_lock(&limiter.mounts.lock);
+	limiter.has_changed = true;
+	free(member_of(mount_registry_leave(&limiter.mounts, number)));
+	mutex_unlock(&limiter.mounts.lock);
 	page_events_wake();
 }
 
 void page_dup_limiter_usage(struct page_dup_limiter_usage *ret)
 {
-	LOCK_SCOPE(&limiter.lock);
+	LOCK_SCOPE(&limiter.mounts.lock);
 	*ret = limiter.usage;
 }

@@ -1,40 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A round of one mount: the map is asked which files there is something to do for, the inodes of
- * these are looked for among those that are known, then in the upper, and one after the other is
- * completed by chunks. Between any two chunks it may be told to stop: by a request, by pressure, by
- * the end of the mount. What was done stays done.
+/* One round of a mount: list the files of the map that the policy picks, find their inodes in
+ * memory, then in the upper, and complete one after the other by chunks. A request, memory or I/O
+ * pressure, or the end of the mount stops the round between two chunks. Finished chunks stay.
  *
  * A mount wants a round when blocks became own since the last one began (tree->is_armed), or when
- * that was cut short. Some time after files left the map, it is written anew without them: then
- * nothing can bring their marks back.
+ * the last one was stopped. Some time after files left the map, it is written anew without them:
+ * then nothing can bring their marks back.
  *
- * crew.lock guards the list and what says so below; it is never held over work. */
+ * promoter.mounts.lock guards the list and the fields that say so; it is never held over work. */
 #include "veneer/jobs/promote_worker.h"
 
+#include "mount_registry.h"
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/materialize.h"
 #include "veneer/jobs/upper_walk.h"
 #include "veneer/sys/pressure.h"
+#include "veneer/sys/worker.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define NICE		10
-#define NEVER		UINT64_MAX
-#define PAUSE_MS	1000u /* until it is looked again whether a mount is quiet */
-#define ROUND_MS	50u /* at least, from the end of a round to the next of an eager mount */
-#define NO_ROOM_MS	60000u /* after a disk was full */
-#define SETTLE_MS	60000u /* from a file's end to the map's being written without it */
-#define SETTLE_EAGER_MS 2000u
-#define PRESSURE_MS	100u /* the kernel's averages do not change much faster */
-#define FINISH_COST	(64u << 10) /* what ending a file counts for against the rate: a sync */
+#define NICE		 10
+#define NEVER		 ((uint64_t)WORKER_NO_LIMIT)
+#define PAUSE_MS	 1000u /* between two checks whether a mount is quiet */
+#define ROUND_MS	 50u /* at least, from the end of a round to the next of an eager mount */
+#define NO_ROOM_MS	 60000u /* after a disk was full */
+#define REWRITE_MS	 60000u /* from a file's end to the map's being written without it */
+#define REWRITE_EAGER_MS 2000u
+#define PRESSURE_MS	 100u /* the kernel's averages do not change much faster */
+#define FINISH_COST	 (64u << 10) /* what ending a file counts for against the rate: a sync */
+
+static struct {
+	struct mount_registry mounts;
+	GUARDED_BY(mounts.lock) struct worker *worker; /* NULL: no mount wants it */
+	_Atomic unsigned n_jobs; /* written under the lock */
+} promoter = { .mounts = MOUNT_REGISTRY_INIT(promoter.mounts) };
 
 struct promote_worker {
 	struct union_fs *tree;
@@ -43,63 +51,27 @@ struct promote_worker {
 	struct promote_policy_quiet quiet;
 	bool is_pressed; /* as of pressure_ms */
 	uint64_t pressure_ms;
-	file_id_t *lost; /* sorted: in the map, and not to be found in the upper */
-	size_t n_lost;
-	size_t n_unsettled; /* files that left the map since it was written */
+	file_id_t *unfound; /* sorted: in the map, and not to be found in the upper */
+	size_t n_unfound;
+	size_t n_unwritten; /* files that left the map since it was written */
 	_Atomic bool is_stopping;
-	/* guarded by crew.lock */
-	struct list_link link;
-	bool is_wanting, is_busy;
-	uint64_t at_ms; /* not before this */
-	uint64_t settle_ms; /* NEVER: nothing to settle */
-	struct promote_worker_job *job; /* NULL: none */
+	GUARDED_BY(promoter.mounts.lock) struct mount_registry_member member;
+	GUARDED_BY(promoter.mounts.lock) bool wants_round;
+	GUARDED_BY(promoter.mounts.lock) uint64_t at_ms; /* not before this */
+	GUARDED_BY(promoter.mounts.lock) uint64_t rewrite_ms; /* NEVER: not to be rewritten */
+	GUARDED_BY(promoter.mounts.lock) struct promote_worker_job *job; /* NULL: none */
 };
 
 struct promote_worker_job {
-	/* guarded by crew.lock */
-	struct promote_worker *of; /* NULL: ended */
-	bool is_given_up;
-	struct promote_worker_progress progress;
-	int result;
+	GUARDED_BY(promoter.mounts.lock) struct promote_worker *of; /* NULL: ended */
+	GUARDED_BY(promoter.mounts.lock) bool is_cancelled;
+	GUARDED_BY(promoter.mounts.lock) struct promote_worker_progress progress;
+	GUARDED_BY(promoter.mounts.lock) int result;
 };
-
-/* Of its own, so that a thread that ends it may wait for it while the next one has begun. */
-struct worker {
-	pthread_t thread;
-	bool is_ending; /* guarded by crew.lock */
-};
-
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t wake, done;
-	/* guarded by lock */
-	struct list_link mounts;
-	struct worker *worker; /* NULL: nobody wanted it yet */
-	_Atomic unsigned n_jobs; /* written under lock */
-} crew = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.wake = PTHREAD_COND_INITIALIZER,
-	.done = PTHREAD_COND_INITIALIZER,
-	.mounts = { &crew.mounts, &crew.mounts },
-};
-
-static struct promote_worker *promote_of(struct list_link *l)
-{
-	return container_of(l, struct promote_worker, link);
-}
 
 static uint64_t now_ms(void)
 {
 	return (uint64_t)clock_ms();
-}
-
-/* Under the lock; may wake early. */
-static void wait_locked(pthread_cond_t *cond, uint64_t until_ms)
-{
-	if (until_ms == NEVER)
-		pthread_cond_wait(cond, &crew.lock);
-	else
-		clock_wait(cond, &crew.lock, (int64_t)until_ms);
 }
 
 /* ---- whether to go on ---- */
@@ -118,8 +90,9 @@ static bool is_idle(struct promote_worker *p)
 	return !p->is_pressed;
 }
 
-/* Before each step of a round. 0; -EAGAIN: later; -ECANCELED. */
-static int go_on(struct promote_worker *p)
+/* Before each step of a round. The worker stays while a mount is pinned, as p is. 0; -EAGAIN:
+ * later; -ECANCELED. */
+static int go_on(struct promote_worker *p) UNCHECKED_LOCKS
 {
 	for (;;) {
 		uint64_t delay = p->mode == PROMOTE_POLICY_AUTO
@@ -128,18 +101,15 @@ static int go_on(struct promote_worker *p)
 
 		if (p->is_stopping)
 			return -ECANCELED;
-		if (crew.n_jobs || (p->mode == PROMOTE_POLICY_AUTO && !is_idle(p)))
+		if (promoter.n_jobs || (p->mode == PROMOTE_POLICY_AUTO && !is_idle(p)))
 			return -EAGAIN;
 		if (!delay)
 			return 0;
-		delay = MIN(delay, PAUSE_MS);
-		LOCK_SCOPE(&crew.lock);
-		if (!p->is_stopping)
-			wait_locked(&crew.wake, now_ms() + delay);
+		worker_wait(promoter.worker, (int64_t)(now_ms() + MIN(delay, PAUSE_MS)));
 	}
 }
 
-/* Of the machine and not of one file. */
+/* Will other files fail as well? */
 static bool is_fatal(int r)
 {
 	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE ||
@@ -165,13 +135,13 @@ static int fill_chunk(struct promote_worker *p, struct materialize *w, struct in
 /* 1: it has left the map. */
 static int finish_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
-	int r = i->src.id ? materialize_finish(w, i) : 0;
+	int r = inode_partial_id(i) ? materialize_finish(w, i) : 0;
 
 	promote_policy_spend(&p->rate, FINISH_COST);
 	if (r != 1)
 		return r;
 	stats_add(STATS_PROMOTED_FILES, 1);
-	p->n_unsettled++;
+	p->n_unwritten++;
 	return 1;
 }
 
@@ -187,10 +157,10 @@ static unsigned count_bits(const uint64_t bits[2])
 	return (unsigned)(__builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]));
 }
 
-/* Do what the policy says of one file. */
+/* Complete the chunks of one file that the policy picks. */
 static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
-	const file_id_t id = i->src.id;
+	const file_id_t id = inode_partial_id(i);
 	struct mapfile *map = p->tree->map;
 	uint64_t chunk = 0, bits[2], clip;
 	int r;
@@ -224,7 +194,7 @@ struct round {
 	struct promote_policy_file *files; /* in the order of promotion */
 	struct candidate *found; /* the same n by id */
 	size_t n, cap;
-	size_t n_wanted; /* not found, and not lost either */
+	size_t n_wanted; /* still to be found */
 	int error;
 };
 
@@ -232,14 +202,14 @@ static int by_id(const void *a, const void *b)
 {
 	const struct candidate *c = a, *d = b;
 
-	return c->id < d->id ? -1 : c->id > d->id;
+	return COMPARE(c->id, d->id);
 }
 
 static int by_number(const void *a, const void *b)
 {
 	const file_id_t *m = a, *n = b;
 
-	return *m < *n ? -1 : *m > *n;
+	return COMPARE(*m, *n);
 }
 
 static struct candidate *find_candidate(const struct round *r, file_id_t id)
@@ -249,13 +219,13 @@ static struct candidate *find_candidate(const struct round *r, file_id_t id)
 	return id && r->n ? bsearch(&key, r->found, r->n, sizeof(key), by_id) : NULL;
 }
 
-static bool is_lost(const struct promote_worker *p, file_id_t id)
+static bool is_unfound(const struct promote_worker *p, file_id_t id)
 {
-	return p->n_lost && bsearch(&id, p->lost, p->n_lost, sizeof(id), by_number);
+	return p->n_unfound && bsearch(&id, p->unfound, p->n_unfound, sizeof(id), by_number);
 }
 
-/* Under the map's lock. */
-static void weigh(void *arg, file_id_t id, const struct blkmap *map)
+/* Called with the map's lock. */
+static void add_candidate(void *arg, file_id_t id, const struct blkmap *map)
 {
 	const uint64_t clip = blkmap_clip(map), all = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
 	struct promote_policy_file f = { .id = id };
@@ -278,7 +248,7 @@ static void weigh(void *arg, file_id_t id, const struct blkmap *map)
 
 static int collect(struct round *r)
 {
-	mapfile_each(r->p->tree->map, weigh, r);
+	mapfile_each(r->p->tree->map, add_candidate, r);
 	if (r->error || !r->n)
 		return r->error;
 	promote_policy_order(r->files, r->n);
@@ -287,7 +257,7 @@ static int collect(struct round *r)
 		return -ENOMEM;
 	for (size_t k = 0; k < r->n; k++) {
 		r->found[k].id = r->files[k].id;
-		r->n_wanted += !is_lost(r->p, r->files[k].id);
+		r->n_wanted += !is_unfound(r->p, r->files[k].id);
 	}
 	qsort(r->found, r->n, sizeof(*r->found), by_id);
 	return 0;
@@ -298,33 +268,26 @@ static void take_inode(struct round *r, struct candidate *c, struct inode *i)
 	if (c->i)
 		return;
 	c->i = i;
-	r->n_wanted -= !is_lost(r->p, c->id);
+	r->n_wanted -= !is_unfound(r->p, c->id);
 }
 
-/* Among the inodes that there are. */
-static void find_known(struct round *r)
+static bool take_known(void *arg, struct inode *i)
 {
-	struct union_fs *t = r->p->tree;
+	struct candidate *c;
 
-	LOCK_SCOPE(&t->lock);
-	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
-		struct inode *i = node_table_object(t->nodes, id);
-		struct candidate *c;
-
-		if (!i || i->type != DT_REG || i->is_unresolved || !i->has_upper)
-			continue;
-		c = find_candidate(r, i->src.id);
-		if (c && !c->i) {
-			i->refs++;
-			take_inode(r, c, i);
-		}
-	}
+	if (!inode_is_regular(i) || !inode_is_resolved(i) || !inode_has_upper(i))
+		return false;
+	c = find_candidate(arg, inode_partial_id(i));
+	if (!c || c->i)
+		return false;
+	take_inode(arg, c, i);
+	return true;
 }
 
-static int see_entry(void *arg, struct inode *parent, const char *name, struct inode *i)
+static int check_entry(void *arg, struct inode *parent, const char *name, struct inode *i)
 {
 	struct round *r = arg;
-	struct candidate *c = i->type == DT_REG ? find_candidate(r, i->src.id) : NULL;
+	struct candidate *c = inode_is_regular(i) ? find_candidate(r, inode_partial_id(i)) : NULL;
 	int e = go_on(r->p);
 
 	(void)parent;
@@ -339,7 +302,7 @@ static int see_entry(void *arg, struct inode *parent, const char *name, struct i
 	return r->n_wanted ? 0 : -EEXIST;
 }
 
-static int pass_over(void *arg, struct inode *parent, const char *name, int error)
+static int skip_entry(void *arg, struct inode *parent, const char *name, int error)
 {
 	(void)arg;
 	(void)parent;
@@ -347,32 +310,32 @@ static int pass_over(void *arg, struct inode *parent, const char *name, int erro
 	return is_fatal(error) ? error : 0;
 }
 
-/* Remember files that are still not found, so as not to look for them again. */
-static int remember_lost(struct round *r)
+/* Remember files that were not found, so that no later round searches for them. */
+static int remember_unfound(struct round *r)
 {
-	file_id_t *lost = calloc(r->n, sizeof(*lost));
+	file_id_t *unfound = calloc(r->n, sizeof(*unfound));
 	size_t n = 0;
 
-	if (!lost)
+	if (!unfound)
 		return -ENOMEM;
 	for (size_t k = 0; k < r->n; k++)
 		if (!r->found[k].i)
-			lost[n++] = r->found[k].id;
-	free(r->p->lost);
-	r->p->lost = lost;
-	r->p->n_lost = n;
+			unfound[n++] = r->found[k].id;
+	free(r->p->unfound);
+	r->p->unfound = unfound;
+	r->p->n_unfound = n;
 	return 0;
 }
 
 static int find_others(struct round *r)
 {
-	static const struct upper_walk_hooks hooks = { .entry = see_entry, .miss = pass_over };
+	static const struct upper_walk_hooks hooks = { .entry = check_entry, .miss = skip_entry };
 	int e;
 
 	if (!r->n_wanted)
 		return 0;
 	e = upper_walk(r->p->tree, &hooks, r);
-	return e == -EEXIST ? 0 : e ?: remember_lost(r);
+	return e == -EEXIST ? 0 : e ?: remember_unfound(r);
 }
 
 static int promote_found(struct round *r, struct materialize *w)
@@ -385,7 +348,7 @@ static int promote_found(struct round *r, struct materialize *w)
 		if (!c->i)
 			continue;
 		e = promote_file(r->p, w, c->i);
-		/* Of this file alone, and said where it was found. */
+		/* The error is of this file alone, and was logged. */
 		if (e != -EAGAIN && e != -ECANCELED && !is_fatal(e))
 			e = 0;
 	}
@@ -412,7 +375,7 @@ static int do_round(struct promote_worker *p)
 	if (r == 0)
 		r = collect(&round);
 	if (r == 0 && round.n) {
-		find_known(&round);
+		inode_each(p->tree, take_known, &round);
 		r = find_others(&round);
 		if (r == 0)
 			r = materialize_init(&w, p->tree, false);
@@ -425,14 +388,14 @@ static int do_round(struct promote_worker *p)
 	return r;
 }
 
-/* ---- the map after it ---- */
+/* ---- the map without finished files ---- */
 
-static void settle(struct promote_worker *p)
+static void rewrite_map(struct promote_worker *p)
 {
 	struct union_fs *t = p->tree;
 	const uint64_t before = mapfile_now_ms();
 
-	p->n_unsettled = 0;
+	p->n_unwritten = 0;
 	if (!t->is_volatile) {
 		if (syncfs(t->upper->rootfd) < 0)
 			return;
@@ -442,7 +405,7 @@ static void settle(struct promote_worker *p)
 	mapfile_checkpoint(t->map, true);
 }
 
-/* ---- all of a mount, asked for ---- */
+/* ---- jobs: all files of a mount, on request ---- */
 
 struct job_run {
 	struct promote_worker *p;
@@ -453,20 +416,20 @@ struct job_run {
 
 static int check_job(struct job_run *j)
 {
-	LOCK_SCOPE(&crew.lock);
+	LOCK_SCOPE(&promoter.mounts.lock);
 	j->s.bytes = j->w.bytes;
 	j->s.cloned = j->w.cloned;
 	j->job->progress = j->s;
-	return j->p->is_stopping || j->job->is_given_up ? -ECANCELED : 0;
+	return j->p->is_stopping || j->job->is_cancelled ? -ECANCELED : 0;
 }
 
 static int job_file(struct job_run *j, struct inode *i)
 {
-	const file_id_t id = i->src.id;
+	const file_id_t id = inode_partial_id(i);
 	struct mapfile *map = j->p->tree->map;
 	uint64_t clip;
 	blk_t end, n;
-	int r = i->is_damaged ? -EIO : mapfile_clip(map, id, &clip);
+	int r = inode_is_damaged(i) ? -EIO : mapfile_clip(map, id, &clip);
 
 	end = r == 0 ? (clip + BLK_BYTES - 1) >> BLK_SHIFT : 0;
 	for (blk_t at = 0; r == 0 && at < end; at += n) {
@@ -479,10 +442,10 @@ static int job_file(struct job_run *j, struct inode *i)
 		n = CHUNK_BLKS - at % CHUNK_BLKS;
 	}
 	r = r ?: finish_file(j->p, &j->w, i);
-	return r == -ENOENT && !i->src.id ? 0 : r;
+	return r == -ENOENT && !inode_partial_id(i) ? 0 : r;
 }
 
-static int leave_file(struct job_run *j, struct inode *parent, const char *name, int r)
+static int skip_file(struct job_run *j, struct inode *parent, const char *name, int r)
 {
 	_cleanup_(freep) char *path = inode_name_path(j->p->tree, parent, name);
 
@@ -491,7 +454,7 @@ static int leave_file(struct job_run *j, struct inode *parent, const char *name,
 	/* The file was removed, or renamed, meanwhile. */
 	if (r == -ENOENT || r == -ESTALE)
 		return 0;
-	log_error("%s/%s: left as it is: %s", j->p->tree->upper->path, path ? path : name,
+	log_error("%s/%s: cannot be completed: %s", j->p->tree->upper->path, path ? path : name,
 		  strerror(-r));
 	j->s.left++;
 	return 0;
@@ -502,17 +465,17 @@ static int job_entry(void *arg, struct inode *parent, const char *name, struct i
 	struct job_run *j = arg;
 	int r = check_job(j);
 
-	if (r < 0 || i->type != DT_REG || !(i->src.id || i->is_damaged))
+	if (r < 0 || !inode_is_regular(i) || !(inode_partial_id(i) || inode_is_damaged(i)))
 		return r;
 	r = job_file(j, i);
 	if (r == 1)
 		j->s.files++;
-	return r < 0 ? leave_file(j, parent, name, r) : 0;
+	return r < 0 ? skip_file(j, parent, name, r) : 0;
 }
 
 static int job_miss(void *arg, struct inode *parent, const char *name, int error)
 {
-	return leave_file(arg, parent, name, error);
+	return skip_file(arg, parent, name, error);
 }
 
 static void count_file(void *arg, file_id_t id, const struct blkmap *map)
@@ -535,8 +498,8 @@ static int do_job(struct promote_worker *p, struct promote_worker_job *job)
 		return r;
 	mapfile_each(p->tree->map, count_file, &j.s);
 	r = upper_walk(p->tree, &hooks, &j);
-	if (p->n_unsettled && r != -ECANCELED)
-		settle(p);
+	if (p->n_unwritten && r != -ECANCELED)
+		rewrite_map(p);
 	check_job(&j);
 	materialize_release(&j.w);
 	return r;
@@ -544,20 +507,22 @@ static int do_job(struct promote_worker *p, struct promote_worker_job *job)
 
 /* ---- the thread ---- */
 
-/* The mount that is next, or until when to wait. */
+/* The next mount; NULL: none before *ret_until. */
 static struct promote_worker *next_locked(uint64_t now, uint64_t *ret_until)
+	REQUIRES(promoter.mounts.lock)
 {
 	struct promote_worker *next = NULL;
 
 	*ret_until = NEVER;
-	for (struct list_link *l = crew.mounts.next; l != &crew.mounts; l = l->next) {
-		struct promote_worker *p = promote_of(l);
-		uint64_t at = p->job ? 0 : p->is_wanting ? p->at_ms : NEVER;
+	for (struct mount_registry_member *m = NULL;
+	     (m = mount_registry_next(&promoter.mounts, m));) {
+		struct promote_worker *p = container_of(m, struct promote_worker, member);
+		uint64_t at = p->job ? 0 : p->wants_round ? p->at_ms : NEVER;
 
 		if (p->is_stopping)
 			continue;
-		if (!p->job && p->settle_ms < at)
-			at = MAX(p->settle_ms, p->at_ms);
+		if (!p->job && p->rewrite_ms < at)
+			at = MAX(p->rewrite_ms, p->at_ms);
 		if (at <= now && (!next || (p->job && !next->job)))
 			next = p;
 		if (at < *ret_until)
@@ -566,7 +531,7 @@ static struct promote_worker *next_locked(uint64_t now, uint64_t *ret_until)
 	return next;
 }
 
-static void end_job_locked(struct promote_worker *p, int result)
+static void end_job_locked(struct promote_worker *p, int result) REQUIRES(promoter.mounts.lock)
 {
 	struct promote_worker_job *j = p->job;
 
@@ -575,8 +540,8 @@ static void end_job_locked(struct promote_worker *p, int result)
 	p->job = NULL;
 	j->of = NULL;
 	j->result = result;
-	crew.n_jobs--;
-	pthread_cond_broadcast(&crew.done);
+	promoter.n_jobs--;
+	pthread_cond_broadcast(&promoter.mounts.unpinned);
 }
 
 static uint64_t pause_after(const struct promote_worker *p, int r)
@@ -586,84 +551,79 @@ static uint64_t pause_after(const struct promote_worker *p, int r)
 	return p->mode == PROMOTE_POLICY_EAGER ? ROUND_MS : PAUSE_MS;
 }
 
-/* Called, and returns, with the lock, which is not held meanwhile. */
-static void serve_locked(struct promote_worker *p)
+/* Called, and returns, with the lock, which it drops while it works. */
+static void serve_locked(struct promote_worker *p) REQUIRES(promoter.mounts.lock)
 {
-	const bool is_time_to_settle = p->settle_ms <= now_ms();
+	const bool is_time_to_rewrite = p->rewrite_ms <= now_ms();
 	struct promote_worker_job *job = p->job;
 	struct stats *before;
 	int r;
 
-	p->is_busy = true;
+	p->member.is_pinned = true;
 	if (!job)
-		p->is_wanting = false;
-	pthread_mutex_unlock(&crew.lock);
+		p->wants_round = false;
+	mutex_unlock(&promoter.mounts.lock);
 	before = stats_enter(p->tree->stats);
 	r = job ? do_job(p, job) : do_round(p);
-	if (!job && r == 0 && is_time_to_settle && p->n_unsettled)
-		settle(p);
+	if (!job && r == 0 && is_time_to_rewrite && p->n_unwritten)
+		rewrite_map(p);
 	stats_enter(before);
-	pthread_mutex_lock(&crew.lock);
-	p->is_busy = false;
+	mutex_lock(&promoter.mounts.lock);
 	p->at_ms = now_ms() + pause_after(p, r);
 	if (job)
 		end_job_locked(p, r);
 	else if (r < 0)
-		p->is_wanting = true;
-	if (!p->n_unsettled)
-		p->settle_ms = NEVER;
-	else if (p->settle_ms == NEVER)
-		p->settle_ms =
-			now_ms() + (p->mode == PROMOTE_POLICY_EAGER ? SETTLE_EAGER_MS : SETTLE_MS);
-	pthread_cond_broadcast(&crew.done);
+		p->wants_round = true;
+	if (!p->n_unwritten)
+		p->rewrite_ms = NEVER;
+	else if (p->rewrite_ms == NEVER)
+		p->rewrite_ms = now_ms() +
+				(p->mode == PROMOTE_POLICY_EAGER ? REWRITE_EAGER_MS : REWRITE_MS);
+	mount_registry_unpin(&promoter.mounts, &p->member);
 }
 
-static void *run(void *arg)
+/* Serve the next mount. 0, or when there will be one. */
+static uint64_t serve_next(const struct worker *me)
 {
-	struct worker *me = arg;
+	struct promote_worker *p;
+	uint64_t until;
 
-	/* Only this thread: programs and the threads that answer them come first. */
+	LOCK_SCOPE(&promoter.mounts.lock);
+	/* Another worker serves the mounts that were entered since the last one left. */
+	if (me != promoter.worker)
+		return NEVER;
+	p = next_locked(now_ms(), &until);
+	if (!p)
+		return until;
+	serve_locked(p);
+	return 0;
+}
+
+static void run(struct worker *me, void *arg)
+{
+	uint64_t until = 0;
+
+	(void)arg;
+	/* This thread alone: programs and the threads that answer them come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	LOCK_SCOPE(&crew.lock);
-	while (!me->is_ending) {
-		uint64_t until;
-		struct promote_worker *p = next_locked(now_ms(), &until);
-
-		if (p)
-			serve_locked(p);
-		else
-			wait_locked(&crew.wake, until);
-	}
-	return NULL;
+	while (worker_wait(me, (int64_t)until))
+		until = serve_next(me);
 }
 
-static int have_worker_locked(void)
+static int ensure_worker_locked(void) REQUIRES(promoter.mounts.lock)
 {
-	struct worker *me;
-	int r;
-
-	if (crew.worker)
-		return 0;
-	me = calloc(1, sizeof(*me));
-	if (!me)
-		return -ENOMEM;
-	r = -pthread_create(&me->thread, NULL, run, me);
-	if (r < 0)
-		free(me);
-	else
-		crew.worker = me;
-	return r;
+	return promoter.worker ? 0 : worker_start(run, NULL, &promoter.worker);
 }
 
 /* ---- mounts ---- */
 
-static void note_own(void *arg)
+static void on_own(void *arg)
 {
 	struct promote_worker *p = arg;
 
-	LOCK_SCOPE(&crew.lock);
-	p->is_wanting = true;
-	pthread_cond_signal(&crew.wake);
+	LOCK_SCOPE(&promoter.mounts.lock);
+	p->wants_round = true;
+	worker_wake(promoter.worker);
 }
 
 int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate,
@@ -677,21 +637,21 @@ int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint
 	p->tree = t;
 	p->mode = mode;
 	p->rate.rate = mode == PROMOTE_POLICY_AUTO ? rate : 0;
-	p->settle_ms = NEVER;
-	t->on_own = note_own;
+	t->on_own = on_own;
 	t->on_own_arg = p;
-	LOCK_SCOPE(&crew.lock);
-	r = mode == PROMOTE_POLICY_OFF ? 0 : have_worker_locked();
+	LOCK_SCOPE(&promoter.mounts.lock);
+	p->rewrite_ms = NEVER;
+	r = mode == PROMOTE_POLICY_OFF ? 0 : ensure_worker_locked();
 	if (r < 0) {
 		free(p);
 		return r;
 	}
-	list_add_tail(&crew.mounts, &p->link);
+	mount_registry_enter(&promoter.mounts, &p->member);
 	/* Files of earlier mounts may be waiting. */
-	p->is_wanting = mode != PROMOTE_POLICY_OFF && mapfile_count(t->map) > 0;
-	t->is_armed = mode != PROMOTE_POLICY_OFF && !p->is_wanting;
-	if (p->is_wanting)
-		pthread_cond_signal(&crew.wake);
+	p->wants_round = mode != PROMOTE_POLICY_OFF && mapfile_count(t->map) > 0;
+	t->is_armed = mode != PROMOTE_POLICY_OFF && !p->wants_round;
+	if (p->wants_round)
+		worker_wake(promoter.worker);
 	*ret = p;
 	return 0;
 }
@@ -704,24 +664,15 @@ void promote_worker_stop(struct promote_worker *p)
 		return;
 	p->tree->is_armed = false;
 	p->is_stopping = true;
-	pthread_mutex_lock(&crew.lock);
-	pthread_cond_broadcast(&crew.wake);
-	while (p->is_busy)
-		pthread_cond_wait(&crew.done, &crew.lock);
+	mutex_lock(&promoter.mounts.lock);
+	worker_wake(promoter.worker);
+	mount_registry_leave(&promoter.mounts, p->member.number);
 	end_job_locked(p, -ECANCELED);
-	list_del(&p->link);
-	if (list_is_empty(&crew.mounts) && crew.worker) {
-		last = crew.worker;
-		last->is_ending = true;
-		crew.worker = NULL;
-		pthread_cond_broadcast(&crew.wake);
-	}
-	pthread_mutex_unlock(&crew.lock);
-	if (last) {
-		pthread_join(last->thread, NULL);
-		free(last);
-	}
-	free(p->lost);
+	if (list_is_empty(&promoter.mounts.members))
+		last = steal_ptr(&promoter.worker);
+	mutex_unlock(&promoter.mounts.lock);
+	worker_stop(last);
+	free(p->unfound);
 	free(p);
 }
 
@@ -734,16 +685,16 @@ int promote_worker_ask(struct promote_worker *p, struct promote_worker_job **ret
 
 	if (!j)
 		return -ENOMEM;
-	LOCK_SCOPE(&crew.lock);
-	r = p->job ? -EBUSY : p->is_stopping ? -ECANCELED : have_worker_locked();
+	LOCK_SCOPE(&promoter.mounts.lock);
+	r = p->job ? -EBUSY : p->is_stopping ? -ECANCELED : ensure_worker_locked();
 	if (r < 0) {
 		free(j);
 		return r;
 	}
 	j->of = p;
 	p->job = j;
-	crew.n_jobs++;
-	pthread_cond_broadcast(&crew.wake);
+	promoter.n_jobs++;
+	worker_wake(promoter.worker);
 	*ret = j;
 	return 0;
 }
@@ -753,19 +704,19 @@ int promote_worker_job_wait(struct promote_worker_job *j, unsigned timeout_ms,
 {
 	const uint64_t until = now_ms() + timeout_ms;
 
-	LOCK_SCOPE(&crew.lock);
+	LOCK_SCOPE(&promoter.mounts.lock);
 	while (j->of && now_ms() < until)
-		wait_locked(&crew.done, until);
+		clock_wait(&promoter.mounts.unpinned, &promoter.mounts.lock, (int64_t)until);
 	*ret = j->progress;
 	return j->of ? 1 : j->result;
 }
 
 void promote_worker_job_free(struct promote_worker_job *j)
 {
-	pthread_mutex_lock(&crew.lock);
-	j->is_given_up = true;
+	mutex_lock(&promoter.mounts.lock);
+	j->is_cancelled = true;
 	while (j->of)
-		pthread_cond_wait(&crew.done, &crew.lock);
-	pthread_mutex_unlock(&crew.lock);
+		pthread_cond_wait(&promoter.mounts.unpinned, &promoter.mounts.lock);
+	mutex_unlock(&promoter.mounts.lock);
 	free(j);
 }

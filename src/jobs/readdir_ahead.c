@@ -1,63 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/jobs/readdir_ahead.h"
 
+#include "mount_registry.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
+#include "veneer/sys/worker.h"
 
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define QUEUE_MAX      256 /* directories; more are not worth being early for */
+#define QUEUE_MAX      256 /* directories */
 #define SIBLINGS_AHEAD 32
 #define NICE	       10
 
 struct readdir_ahead {
+	struct mount_registry_member member;
 	struct image *image;
 	_Atomic bool is_stopping;
-	bool is_busy; /* guarded by ahead.lock: the thread reads one of its directories */
-};
-
-/* The worker thread's state: of its own, so that a thread that stops it may wait for it while the
- * next one has begun. */
-struct worker {
-	pthread_t thread;
-	struct readdir_ahead *current; /* whose directory it reads; the thread's own */
-	bool is_ending; /* guarded by ahead.lock */
 };
 
 static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t wake, done;
-	/* guarded by lock */
-	struct {
+	struct mount_registry mounts;
+	GUARDED_BY(mounts.lock) struct {
 		struct readdir_ahead *owner;
 		struct image_entry *dir;
 		bool wants_attributes;
 	} queue[QUEUE_MAX];
-	size_t head, n;
-	unsigned users;
-	struct worker *worker; /* NULL without users */
-} ahead = { .lock = PTHREAD_MUTEX_INITIALIZER,
-	    .wake = PTHREAD_COND_INITIALIZER,
-	    .done = PTHREAD_COND_INITIALIZER };
+	GUARDED_BY(mounts.lock) size_t head, n;
+	GUARDED_BY(mounts.lock) struct worker *worker; /* NULL without users */
+} ahead = { .mounts = MOUNT_REGISTRY_INIT(ahead.mounts) };
 
-static struct image_entry *take(struct worker *me, struct readdir_ahead **ret,
+/* The next directory; NULL: none. Unpins the owner of the last one, *of (NULL: none), and pins its
+ * own. */
+static struct image_entry *take(const struct worker *me, struct readdir_ahead **of,
 				bool *ret_wants_attributes)
 {
 	struct image_entry *e;
 
-	LOCK_SCOPE(&ahead.lock);
-	if (me->current) {
-		me->current->is_busy = false;
-		me->current = NULL;
-		pthread_cond_broadcast(&ahead.done);
+	LOCK_SCOPE(&ahead.mounts.lock);
+	if (*of) {
+		mount_registry_unpin(&ahead.mounts, &(*of)->member);
+		*of = NULL;
 	}
-	while (!ahead.n && !me->is_ending)
-		pthread_cond_wait(&ahead.wake, &ahead.lock);
-	if (me->is_ending)
+	/* Another worker reads what was queued since the last mount left. */
+	if (!ahead.n || me != ahead.worker)
 		return NULL;
-	*ret = me->current = ahead.queue[ahead.head].owner;
-	me->current->is_busy = true;
+	*of = ahead.queue[ahead.head].owner;
+	(*of)->member.is_pinned = true;
 	e = ahead.queue[ahead.head].dir;
 	*ret_wants_attributes = ahead.queue[ahead.head].wants_attributes;
 	ahead.head = (ahead.head + 1) % QUEUE_MAX;
@@ -65,42 +55,32 @@ static struct image_entry *take(struct worker *me, struct readdir_ahead **ret,
 	return e;
 }
 
-static void *run(void *arg)
+static void read_queued(const struct worker *me)
 {
-	struct worker *me = arg;
-	struct readdir_ahead *w;
+	struct readdir_ahead *w = NULL;
 	struct image_entry *dir;
 	bool wants_attributes;
 	struct stat st;
 
-	/* Only this thread: the program and the threads that answer it come first. */
-	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	while ((dir = take(me, &w, &wants_attributes))) {
 		ssize_t n = image_count(w->image, dir);
 
 		if (!wants_attributes)
 			continue;
-		/* Errors are for callers that ask. */
+		/* A program that asks for it gets the error. */
 		for (ssize_t i = 0;
 		     i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
 			image_stat(w->image, image_child(dir, (size_t)i), &st);
 	}
-	return NULL;
 }
 
-static int start_worker_locked(void)
+static void run(struct worker *me, void *arg)
 {
-	struct worker *me = calloc(1, sizeof(*me));
-	int r;
-
-	if (!me)
-		return -ENOMEM;
-	r = -pthread_create(&me->thread, NULL, run, me);
-	if (r < 0)
-		free(me);
-	else
-		ahead.worker = me;
-	return r;
+	(void)arg;
+	/* This thread alone: the program and the threads that answer it come first. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	while (worker_wait(me, WORKER_NO_LIMIT))
+		read_queued(me);
 }
 
 int readdir_ahead_start(struct image *img, struct readdir_ahead **ret)
@@ -111,12 +91,12 @@ int readdir_ahead_start(struct image *img, struct readdir_ahead **ret)
 	if (!w)
 		return -ENOMEM;
 	w->image = img;
-	pthread_mutex_lock(&ahead.lock);
+	mutex_lock(&ahead.mounts.lock);
 	if (!ahead.worker)
-		r = start_worker_locked();
+		r = worker_start(run, NULL, &ahead.worker);
 	if (r == 0)
-		ahead.users++;
-	pthread_mutex_unlock(&ahead.lock);
+		mount_registry_enter(&ahead.mounts, &w->member);
+	mutex_unlock(&ahead.mounts.lock);
 	if (r < 0)
 		free(w);
 	else
@@ -124,7 +104,7 @@ int readdir_ahead_start(struct image *img, struct readdir_ahead **ret)
 	return r;
 }
 
-static void purge_locked(const struct readdir_ahead *w)
+static void purge_locked(const struct readdir_ahead *w) REQUIRES(ahead.mounts.lock)
 {
 	size_t kept = 0;
 
@@ -146,28 +126,19 @@ void readdir_ahead_stop(struct readdir_ahead *w)
 	if (!w)
 		return;
 	atomic_store_explicit(&w->is_stopping, true, memory_order_relaxed);
-	pthread_mutex_lock(&ahead.lock);
+	mutex_lock(&ahead.mounts.lock);
 	purge_locked(w);
-	if (--ahead.users == 0) {
-		last = ahead.worker;
-		last->is_ending = true;
-		ahead.worker = NULL;
-		pthread_cond_broadcast(&ahead.wake);
-	}
-	while (w->is_busy)
-		pthread_cond_wait(&ahead.done, &ahead.lock);
-	pthread_mutex_unlock(&ahead.lock);
-	if (last) {
-		pthread_join(last->thread, NULL);
-		free(last);
-	}
+	mount_registry_leave(&ahead.mounts, w->member.number);
+	if (list_is_empty(&ahead.mounts.members))
+		last = steal_ptr(&ahead.worker);
+	mutex_unlock(&ahead.mounts.lock);
+	worker_stop(last);
 	free(w);
 }
 
-/* Queue the directories among children [from, end) that nobody has read yet; once in an entry's
- * life. */
+/* Queue the directories among children [from, end) that were not read yet, each once. */
 static bool enqueue_locked(struct readdir_ahead *w, struct image_entry *dir, size_t from,
-			   size_t end, bool wants_attributes)
+			   size_t end, bool wants_attributes) REQUIRES(ahead.mounts.lock)
 {
 	bool is_new = false;
 
@@ -196,16 +167,16 @@ void readdir_ahead_listed(struct readdir_ahead *w, struct image_entry *dir, bool
 	atomic_store_explicit(&dir->is_listed, true, memory_order_relaxed);
 	if (!parent || !atomic_load_explicit(&parent->is_listed, memory_order_relaxed))
 		return;
-	/* Being asked to list it, both are loaded. */
+	/* Both are loaded, as the directory is being listed. */
 	n = (size_t)image_count(w->image, parent);
 	own = image_index(dir);
 	end = own + 1 + SIBLINGS_AHEAD < n ? own + 1 + SIBLINGS_AHEAD : n;
-	pthread_mutex_lock(&ahead.lock);
+	mutex_lock(&ahead.mounts.lock);
 	is_new = enqueue_locked(w, parent, own + 1, end, wants_attributes);
 	if (atomic_load_explicit(&dir->dir, memory_order_acquire))
 		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir),
 					 wants_attributes);
 	if (is_new)
-		pthread_cond_signal(&ahead.wake);
-	pthread_mutex_unlock(&ahead.lock);
+		worker_wake(ahead.worker);
+	mutex_unlock(&ahead.mounts.lock);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of a directory are taken when it is entered, so that they may change while it is gone
- * through; the way to it is kept on the heap, since a container decides how deep it is. */
+/* The names of a directory are read when the walk enters it, so that they may change during the
+ * walk. The path is on the heap, since a container decides how deep it is. */
 #include "veneer/jobs/upper_walk.h"
 
 #include "veneer/base/array.h"
@@ -12,7 +12,7 @@
 #include <dirent.h>
 #include <string.h>
 
-/* A directory that is being gone through, and the upper's names in it that are still to come. */
+/* A directory of the path, and the upper's names in it that are still to be visited. */
 struct level {
 	struct inode *dir; /* referenced, unless it is the root */
 	struct buf names;
@@ -27,7 +27,7 @@ struct walk {
 	size_t depth, cap;
 };
 
-static void forget(struct walk *w, struct inode *i)
+static void unref_dir(struct walk *w, struct inode *i)
 {
 	if (i != w->t->root)
 		inode_unref(w->t, i);
@@ -67,7 +67,7 @@ static int enter(struct walk *w, struct inode *parent, const char *name, struct 
 	if (r > 0)
 		r = push(w, dir) ?: 1;
 	if (r <= 0) {
-		forget(w, dir);
+		unref_dir(w, dir);
 		return r;
 	}
 	return list_names(w, &w->levels[w->depth - 1]);
@@ -81,10 +81,10 @@ static int visit(struct walk *w, struct inode *dir, const char *name)
 
 	if (r < 0)
 		return w->hooks->miss(w->arg, dir, name, r);
-	if (i->type == DT_DIR && i->has_upper)
+	if (inode_is_dir(i) && inode_has_upper(i))
 		return enter(w, dir, name, i);
-	r = i->has_upper ? w->hooks->entry(w->arg, dir, name, i) : 0;
-	forget(w, i);
+	r = inode_has_upper(i) ? w->hooks->entry(w->arg, dir, name, i) : 0;
+	unref_dir(w, i);
 	return r;
 }
 
@@ -93,7 +93,7 @@ static int leave(struct walk *w)
 	struct level *l = &w->levels[--w->depth];
 	int r = w->hooks->leave ? w->hooks->leave(w->arg, l->dir) : 0;
 
-	forget(w, l->dir);
+	unref_dir(w, l->dir);
 	buf_release(&l->names);
 	return r;
 }
@@ -112,7 +112,7 @@ int upper_walk(struct union_fs *t, const struct upper_walk_hooks *hooks, void *a
 	while (w.depth) {
 		struct level *l = &w.levels[--w.depth];
 
-		forget(&w, l->dir);
+		unref_dir(&w, l->dir);
 		buf_release(&l->names);
 	}
 	free(w.levels);

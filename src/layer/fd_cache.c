@@ -7,6 +7,7 @@
 #include "veneer/layer/fd_cache.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/stats.h"
 
 #include <fcntl.h>
@@ -21,11 +22,10 @@
 #define SHARE_FACTOR	     8
 
 static struct {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct list_link lru; /* least recently used first */
-	size_t nopen, limit;
-	size_t nheld, room; /* room: what all shares have together */
+	mutex_t lock;
+	GUARDED_BY(lock) struct list_link lru; /* least recently used first */
+	GUARDED_BY(lock) size_t nopen, limit;
+	GUARDED_BY(lock) size_t nheld, room; /* room: what all shares have together */
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .lru = { &cache.lru, &cache.lru },
 	    .limit = 512,
@@ -96,7 +96,7 @@ int fd_cache_pin_again(struct fd_cache_slot *s)
 }
 
 /* Takes up to n unpinned descriptors out of the cache; the caller closes them. */
-static size_t evict_locked(size_t keep, int *fds, size_t n)
+static size_t evict_locked(size_t keep, int *fds, size_t n) REQUIRES(cache.lock)
 {
 	size_t got = 0;
 
@@ -117,7 +117,7 @@ int fd_cache_fill(struct fd_cache_slot *s, int fd)
 	size_t n = 0;
 	int r = fd;
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	if (s->fd_plus_one) {
 		if (s->pins++ == 0)
 			list_del(&s->lru);
@@ -130,7 +130,7 @@ int fd_cache_fill(struct fd_cache_slot *s, int fd)
 		cache.nopen++;
 		n = evict_locked(cache.limit + cache.nheld, evicted, FD_CACHE_EVICT_BATCH);
 	}
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 
 	if (r != fd)
 		close(fd);
@@ -158,7 +158,7 @@ bool fd_cache_is_writable(struct fd_cache_slot *s)
 	return s->is_writable;
 }
 
-static int take_locked(struct fd_cache_slot *s)
+static int take_locked(struct fd_cache_slot *s) REQUIRES(cache.lock)
 {
 	int fd = s->fd_plus_one - 1;
 
@@ -177,9 +177,9 @@ void fd_cache_drop(struct fd_cache_slot *s)
 {
 	int old;
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	old = take_locked(s);
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	if (old >= 0)
 		close(old);
 }
@@ -219,9 +219,9 @@ void fd_cache_shrink(void)
 	size_t n;
 
 	do {
-		pthread_mutex_lock(&cache.lock);
+		mutex_lock(&cache.lock);
 		n = evict_locked(0, evicted, FD_CACHE_EVICT_BATCH);
-		pthread_mutex_unlock(&cache.lock);
+		mutex_unlock(&cache.lock);
 		for (size_t i = 0; i < n; i++)
 			close(evicted[i]);
 	} while (n);

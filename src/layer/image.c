@@ -564,18 +564,18 @@ static int check_source(struct image *img, struct image_entry *e, struct source 
 int image_source(struct image *img, struct image_entry *e, struct source **ret)
 {
 	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire);
-	struct singleflight turn;
+	struct singleflight flight;
 	bool is_ours = false;
 	int r = 0;
 
 	if (!s && may_be_remote(img, e)) {
-		is_ours = singleflight_begin(&turn, e);
+		is_ours = singleflight_begin(&flight, e);
 		s = atomic_load_explicit(&e->src, memory_order_acquire);
 	}
 	if (!s)
 		r = make_source(img, e, &s);
 	if (is_ours)
-		singleflight_end(&turn);
+		singleflight_end(&flight);
 	if (r == 0)
 		r = check_source(img, e, s);
 	if (r == 0)

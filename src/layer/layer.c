@@ -2,6 +2,7 @@
 #include "veneer/layer/layer.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/mode_xattr.h"
@@ -62,12 +63,13 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	if (st.stx_mask & MOUNT_MASK)
 		l->root_mount = st.stx_mnt_id;
 	l->rootfd = steal_fd(&fd);
-	l->readonly_root = -1;
 	l->is_mappable = mmap_cache_serves(l->rootfd);
 	l->override = mode_xattr_detect(l->rootfd);
 	list_init(&l->live);
-	pthread_mutex_init(&l->map_lock, NULL);
-	pthread_mutex_init(&l->clone_lock, NULL);
+	mutex_init(&l->map_lock);
+	mutex_init(&l->clone_lock);
+	lock_is_private(&l->clone_lock);
+	l->readonly_root = -1;
 	*ret = l;
 	return 0;
 }
@@ -121,8 +123,8 @@ void layer_unref(struct layer *l)
 		mmap_cache_forget(l);
 	if (l->map)
 		mapfile_close(l->map);
-	pthread_mutex_destroy(&l->map_lock);
-	pthread_mutex_destroy(&l->clone_lock);
+	mutex_destroy(&l->map_lock);
+	mutex_destroy(&l->clone_lock);
 	closep(&l->readonly_root);
 	closep(&l->rootfd);
 	free(l->path);
@@ -176,6 +178,7 @@ int layer_readonly_root(struct layer *l)
 void layer_take_readonly_root(struct layer *l, struct layer *from)
 {
 	LOCK_SCOPE(&l->clone_lock);
+	lock_is_private(&from->clone_lock);
 	if (l->readonly_root < 0 && from->readonly_root >= 0)
 		l->readonly_root = steal_fd(&from->readonly_root);
 }

@@ -22,7 +22,9 @@
 #include "veneer/layer/layer_registry.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/mmap_cache.h"
 #include "veneer/sys/mountinfo.h"
 #include "veneer/sys/watch.h"
@@ -51,15 +53,15 @@ struct record {
 };
 
 static struct {
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t closed;
-	/* guarded by lock */
-	struct list_link records; /* kept ones in the order in which they were left */
-	struct list_link uppers; /* struct layer */
-	bool is_on;
-	time_t keep_seconds;
-	size_t keep_bytes;
-	uint64_t made, shared, resumed;
+	/* kept ones in the order in which they were left */
+	GUARDED_BY(lock) struct list_link records;
+	GUARDED_BY(lock) struct list_link uppers; /* struct layer */
+	GUARDED_BY(lock) bool is_on;
+	GUARDED_BY(lock) time_t keep_seconds;
+	GUARDED_BY(lock) size_t keep_bytes;
+	GUARDED_BY(lock) uint64_t made, shared, resumed;
 } reg = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.closed = PTHREAD_COND_INITIALIZER,
@@ -68,17 +70,9 @@ static struct {
 };
 
 #define record_of(l) container_of(l, struct record, link)
-#define each_record(r)                                                                     \
-	(struct record *r = record_of(reg.records.next), *next_ = record_of(r->link.next); \
-	 &r->link != &reg.records; r = next_, next_ = record_of(next_->link.next))
-
-static time_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec;
-}
+#define for_each_record(r)                                                                     \
+	for (struct record *r = record_of(reg.records.next), *next_ = record_of(r->link.next); \
+	     &r->link != &reg.records; r = next_, next_ = record_of(next_->link.next))
 
 void layer_registry_keep(unsigned seconds, size_t bytes)
 {
@@ -105,7 +99,7 @@ static bool is_same_layer(const struct layer *a, const struct layer *b)
 	       a->is_doubted == b->is_doubted && is_surely_there(a, b);
 }
 
-static bool is_being_written_locked(const struct layer *l)
+static bool is_being_written_locked(const struct layer *l) REQUIRES(reg.lock)
 {
 	for (struct list_link *i = reg.uppers.next; i != &reg.uppers; i = i->next) {
 		const struct layer *upper = container_of(i, struct layer, live);
@@ -151,7 +145,7 @@ bool layer_registry_has_private(struct layer *const *layers, size_t n)
 	return is_any;
 }
 
-static bool has_private_locked(struct layer *const *layers, size_t n)
+static bool has_private_locked(struct layer *const *layers, size_t n) REQUIRES(reg.lock)
 {
 	bool is_any = false;
 
@@ -161,22 +155,20 @@ static bool has_private_locked(struct layer *const *layers, size_t n)
 }
 
 /* The layer of an image in use that is the same directory, or fresh itself. */
-static struct layer *choose_layer_locked(struct layer *fresh)
+static struct layer *choose_layer_locked(struct layer *fresh) REQUIRES(reg.lock)
 {
 	if (fresh->is_private || is_being_written_locked(fresh))
 		return fresh;
-	for
-		each_record(r)
-		{
-			struct layer *const *layers;
-			size_t n = image_layers(r->img, &layers);
+	for_each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
 
-			if (r->state != RECORD_IN_USE || !image_is_current(r->img))
-				continue;
-			for (size_t i = 0; i < n; i++)
-				if (is_same_layer(layers[i], fresh))
-					return layers[i];
-		}
+		if (r->state != RECORD_IN_USE || !image_is_current(r->img))
+			continue;
+		for (size_t i = 0; i < n; i++)
+			if (is_same_layer(layers[i], fresh))
+				return layers[i];
+	}
 	return fresh;
 }
 
@@ -249,15 +241,16 @@ static void resume_locked(struct record *r, struct layer *const *fresh)
 	r->state = RECORD_IN_USE;
 }
 
-static struct record *find_stack_locked(struct layer *const *fresh, size_t n)
+static struct record *find_stack_locked(struct layer *const *fresh, size_t n) REQUIRES(reg.lock)
 {
-	for
-		each_record(r) if (is_of_stack(r, fresh, n)) return r;
+	for_each_record(r)
+		if (is_of_stack(r, fresh, n))
+			return r;
 	return NULL;
 }
 
 /* The image of that stack, with one more user; NULL: there is none. */
-static struct image *take_known_locked(struct layer *const *fresh, size_t n)
+static struct image *take_known_locked(struct layer *const *fresh, size_t n) REQUIRES(reg.lock)
 {
 	struct layer *const *layers;
 	struct record *found;
@@ -309,9 +302,9 @@ static void stack_release(struct stack *s, bool is_entered)
 	if (!is_entered) {
 		size_t nleft;
 
-		pthread_mutex_lock(&reg.lock);
+		mutex_lock(&reg.lock);
 		nleft = leave_layers_locked(s->layers, s->n, s->record->left);
-		pthread_mutex_unlock(&reg.lock);
+		mutex_unlock(&reg.lock);
 		close_left(s->record->left, nleft);
 	}
 	for (size_t i = 0; i < s->n; i++)
@@ -366,19 +359,19 @@ int layer_registry_image(struct layer *const *fresh, size_t n, pid_t opener, str
 
 	if (n == 0 || n > UINT16_MAX)
 		return -EINVAL;
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	is_on = reg.is_on;
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	if (!is_on)
 		return image_new(fresh, n, ret);
 	r = judge_layers(fresh, n, opener);
 	if (r < 0)
 		return r;
 	watch_drain();
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	if (!has_private_locked(fresh, n))
 		known = take_known_locked(fresh, n);
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	layer_registry_trim();
 	if (!known)
 		return make_image(fresh, n, ret);
@@ -388,10 +381,11 @@ int layer_registry_image(struct layer *const *fresh, size_t n, pid_t opener, str
 
 /* ---- letting go ---- */
 
-static struct record *find_locked(const struct image *img)
+static struct record *find_locked(const struct image *img) REQUIRES(reg.lock)
 {
-	for
-		each_record(r) if (r->img == img) return r;
+	for_each_record(r)
+		if (r->img == img)
+			return r;
 	return NULL;
 }
 
@@ -408,7 +402,7 @@ struct image *layer_registry_again(struct image *img)
 	return img;
 }
 
-static bool is_worth_keeping_locked(const struct record *r)
+static bool is_worth_keeping_locked(const struct record *r) REQUIRES(reg.lock)
 {
 	return reg.is_on && reg.keep_seconds > 0 && image_is_current(r->img) &&
 	       image_bytes(r->img) <= reg.keep_bytes;
@@ -427,20 +421,20 @@ static void keep(struct record *r)
 	size_t nleft;
 
 	image_close(r->img);
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	nleft = leave_locked(r);
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	/* Close the layers: a program that unmounts what is below, once this mount has gone, must
 	 * not find it busy; and the image is not given to another mount, which would have them
 	 * opened again, before. */
 	close_left(r->left, nleft);
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;
-	r->since = now();
+	r->since = clock_s();
 	list_del(&r->link);
 	list_add_tail(&reg.records, &r->link);
 	pthread_cond_broadcast(&reg.closed);
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 }
 
 void layer_registry_release(struct image *img)
@@ -452,10 +446,10 @@ void layer_registry_release(struct image *img)
 	if (!img)
 		return;
 	watch_drain();
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	r = find_locked(img);
 	if (r && --r->users > 0) {
-		pthread_mutex_unlock(&reg.lock);
+		mutex_unlock(&reg.lock);
 		return;
 	}
 	if (r && is_worth_keeping_locked(r)) {
@@ -465,7 +459,7 @@ void layer_registry_release(struct image *img)
 		list_del(&r->link);
 		nleft = leave_locked(r);
 	}
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	if (is_kept) {
 		keep(r);
 		layer_registry_trim();
@@ -479,29 +473,27 @@ void layer_registry_release(struct image *img)
 
 /* Moves to victims what is not to be kept any longer. Seconds until there is more; -1: nothing is
  * kept. */
-static int choose_victims_locked(struct list_link *victims)
+static int choose_victims_locked(struct list_link *victims) REQUIRES(reg.lock)
 {
 	size_t bytes = 0;
-	time_t t = now(), first = -1;
+	time_t t = clock_s(), first = -1;
 
-	for
-		each_record(r) if (r->state == RECORD_KEPT) bytes += image_bytes(r->img);
-	for
-		each_record(r)
-		{
-			time_t left = reg.keep_seconds - (t - r->since);
+	for_each_record(r)
+		if (r->state == RECORD_KEPT)
+			bytes += image_bytes(r->img);
+	for_each_record(r) {
+		time_t left = reg.keep_seconds - (t - r->since);
 
-			if (r->state != RECORD_KEPT)
-				continue;
-			if (reg.is_on && left > 0 && bytes <= reg.keep_bytes &&
-			    image_is_current(r->img)) {
-				first = first < 0 || left < first ? left : first;
-				continue;
-			}
-			bytes -= image_bytes(r->img);
-			list_del(&r->link);
-			list_add_tail(victims, &r->link);
+		if (r->state != RECORD_KEPT)
+			continue;
+		if (reg.is_on && left > 0 && bytes <= reg.keep_bytes && image_is_current(r->img)) {
+			first = first < 0 || left < first ? left : first;
+			continue;
 		}
+		bytes -= image_bytes(r->img);
+		list_del(&r->link);
+		list_add_tail(victims, &r->link);
+	}
 	return first > INT_MAX ? INT_MAX : (int)first;
 }
 
@@ -512,9 +504,9 @@ int layer_registry_trim(void)
 
 	list_init(&victims);
 	watch_drain();
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	left = choose_victims_locked(&victims);
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	while (!list_is_empty(&victims)) {
 		struct record *r = record_of(victims.next);
 
@@ -527,31 +519,29 @@ int layer_registry_trim(void)
 
 void layer_registry_stop(void)
 {
-	pthread_mutex_lock(&reg.lock);
+	mutex_lock(&reg.lock);
 	reg.is_on = false;
-	pthread_mutex_unlock(&reg.lock);
+	mutex_unlock(&reg.lock);
 	layer_registry_trim();
 }
 
 /* ---- uppers ---- */
 
-static bool outdate_locked(const struct layer *upper)
+static bool outdate_locked(const struct layer *upper) REQUIRES(reg.lock)
 {
 	bool is_in_use = false;
 
-	for
-		each_record(r)
-		{
-			struct layer *const *layers;
-			size_t n = image_layers(r->img, &layers);
+	for_each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
 
-			for (size_t i = 0; i < n; i++)
-				if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
-					image_spoil(r->img);
-					is_in_use |= r->state == RECORD_IN_USE;
-					break;
-				}
-		}
+		for (size_t i = 0; i < n; i++)
+			if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
+				image_spoil(r->img);
+				is_in_use |= r->state == RECORD_IN_USE;
+				break;
+			}
+	}
 	return is_in_use;
 }
 
@@ -579,29 +569,25 @@ void layer_registry_stats(struct layer_registry_stats *ret)
 {
 	*ret = (struct layer_registry_stats){ .watches = watch_count() };
 	LOCK_SCOPE(&reg.lock);
-	for
-		each_record(r)
-		{
-			struct layer *const *layers;
-			size_t n = image_layers(r->img, &layers);
+	for_each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
 
-			ret->images += r->state == RECORD_IN_USE;
-			ret->kept += r->state != RECORD_IN_USE;
-			ret->bytes += image_bytes(r->img);
-			for (size_t i = 0; i < n; i++)
-				layers[i]->is_counted = false;
-		}
-	for
-		each_record(r)
-		{
-			struct layer *const *layers;
-			size_t n = image_layers(r->img, &layers);
+		ret->images += r->state == RECORD_IN_USE;
+		ret->kept += r->state != RECORD_IN_USE;
+		ret->bytes += image_bytes(r->img);
+		for (size_t i = 0; i < n; i++)
+			layers[i]->is_counted = false;
+	}
+	for_each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
 
-			for (size_t i = 0; i < n && r->state == RECORD_IN_USE; i++) {
-				ret->layers += !layers[i]->is_counted;
-				layers[i]->is_counted = true;
-			}
+		for (size_t i = 0; i < n && r->state == RECORD_IN_USE; i++) {
+			ret->layers += !layers[i]->is_counted;
+			layers[i]->is_counted = true;
 		}
+	}
 	ret->made = reg.made;
 	ret->shared = reg.shared;
 	ret->resumed = reg.resumed;

@@ -328,7 +328,7 @@ static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, b
 	return map_recover_contents(lost->fd, own, own_arg, ret_size);
 }
 
-int map_recover_adopt(struct layer *l, struct mapfile *map, const struct partial_xattr *m, int fd)
+int map_recover_enter(struct layer *l, struct mapfile *map, const struct partial_xattr *m, int fd)
 {
 	struct lost_file lost = { fd, fd >= 0 && probe_true_extents(l->rootfd) };
 	struct mapfile_rebuild hook = { extents_of_lost, &lost, contents_of_lost };
@@ -338,7 +338,7 @@ int map_recover_adopt(struct layer *l, struct mapfile *map, const struct partial
 		return -ENOENT;
 	if (fd < 0)
 		return fd;
-	r = mapfile_file_adopt(map, m->file_id, m->lower_size, &hook);
+	r = mapfile_file_enter_again(map, m->file_id, m->lower_size, &hook);
 	return r == -EEXIST ? 0 : r;
 }
 

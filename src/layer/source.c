@@ -105,14 +105,14 @@ static int open_and_pin(struct source *s)
  * brought. */
 static int open_alone_and_pin(struct source *s)
 {
-	struct singleflight turn;
-	const bool is_ours = singleflight_begin(&turn, s);
+	struct singleflight flight;
+	const bool is_ours = singleflight_begin(&flight, s);
 	int fd = fd_cache_pin_again(&s->fd);
 
 	if (fd < 0)
 		fd = open_and_pin(s);
 	if (is_ours)
-		singleflight_end(&turn);
+		singleflight_end(&flight);
 	return fd;
 }
 
@@ -195,7 +195,7 @@ static int find_entry(struct layer *l, const struct partial_xattr *m, const char
 			if (fd >= 0 &&
 			    source_mark_kind(fd, "", &again, NULL, NULL) == SOURCE_MARK_OWN)
 				return 1;
-			r = map_recover_adopt(l, *ret, m, fd);
+			r = map_recover_enter(l, *ret, m, fd);
 		}
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(*ret) == m->uuid_low)

@@ -2,18 +2,19 @@
 #include "veneer/layer/xino.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <stdatomic.h>
 
 void xino_init(struct xino *d)
 {
 	d->n = 0;
-	pthread_mutex_init(&d->lock, NULL);
+	mutex_init(&d->lock);
 }
 
 void xino_release(struct xino *d)
 {
-	pthread_mutex_destroy(&d->lock);
+	mutex_destroy(&d->lock);
 }
 
 int xino_find(const struct xino *d, dev_t dev)

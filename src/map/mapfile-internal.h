@@ -15,10 +15,9 @@
  * Lock order: checkpoint_lock, lock. */
 #pragma once
 
-#include <pthread.h>
-
 #include "journal.h"
 #include "snapshot-internal.h"
+#include "veneer/base/lock.h"
 #include "veneer/map/journal_reader.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/map/table.h"
@@ -47,17 +46,17 @@ struct mapfile {
 	unsigned flags;
 	int rootfd, work_fd;
 	char *name;
-	pthread_mutex_t checkpoint_lock; /* one checkpoint at a time */
+	mutex_t checkpoint_lock; /* one checkpoint at a time */
 
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct mapload now; /* its fd and reader live on only in a read-only map */
-	struct journal journal; /* fd -1: no file yet, or read-only */
-	struct successor *prepared; /* the first map, made ahead; NULL: none */
-	uint64_t lsn; /* changes recorded so far, counted since the open */
-	uint64_t durable_lsn;
-	bool is_dir_dirty; /* the rename of the last checkpoint may not be on disk */
-	bool is_poisoned;
+	mutex_t lock;
+	GUARDED_BY(lock) struct mapload now; /* its fd and reader live on only in a read-only map */
+	GUARDED_BY(lock) struct journal journal; /* fd -1: no file yet, or read-only */
+	GUARDED_BY(lock) struct successor *prepared; /* the first map, made ahead; NULL: none */
+	GUARDED_BY(lock) uint64_t lsn; /* changes recorded so far, counted since the open */
+	GUARDED_BY(lock) uint64_t durable_lsn;
+	/* the rename of the last checkpoint may not be on disk */
+	GUARDED_BY(lock) bool is_dir_dirty;
+	GUARDED_BY(lock) bool is_poisoned;
 };
 
 /* Read the map of the layer; 0 with fd -1 if there is none. Nothing is written. The caller's own
@@ -71,14 +70,14 @@ int mapfile_load_rebuild_file(const struct mapload *l, const struct mapfile_rebu
 			      file_id_t id, uint64_t clip, struct blkmap **ret);
 
 /* Under the lock: make sure that records may be appended. May write and sync, once a session. */
-int mapfile_sync_session(struct mapfile *mf);
+int mapfile_sync_session(struct mapfile *mf) REQUIRES(mf->lock);
 /* Without the lock: have everything recorded so far on disk. 0 or -errno; poisons when it fails. */
 int mapfile_sync_flush(struct mapfile *mf);
 /* Under the lock: apply and append. The room was reserved. Poisons when the end of the log is
  * unknown; -ENOMEM changes nothing. */
-int mapfile_sync_record(struct mapfile *mf, const struct record *rec);
+int mapfile_sync_record(struct mapfile *mf, const struct record *rec) REQUIRES(mf->lock);
 /* Under the lock: may the map grow? 0, or -ENOSPC when a reader would not take it any more. */
-int mapfile_sync_room(const struct mapfile *mf);
+int mapfile_sync_room(const struct mapfile *mf) REQUIRES(mf->lock);
 /* Remove what mapfile_prepare made and nobody needed. */
-void mapfile_sync_drop_prepared(struct mapfile *mf);
+void mapfile_sync_drop_prepared(struct mapfile *mf) REQUIRES(mf->lock);
 uint64_t mapfile_sync_now_ms(void);

@@ -8,6 +8,7 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
@@ -41,7 +42,7 @@ static int doubt_zeros(void *arg, struct table_file *f)
 }
 
 /* Set a damaged map aside: another tool may find later what was lost. */
-static int mapfile_set_aside(const struct mapfile *mf)
+static int mapfile_set_aside(const struct mapfile *mf) REQUIRES(mf->lock)
 {
 	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 &&
 	    errno != EEXIST)
@@ -52,7 +53,7 @@ static int mapfile_set_aside(const struct mapfile *mf)
 /* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its
  * header says has to be so of all that is recorded from now on. What the new file takes for
  * committed is on the disk before. */
-static int mapfile_adopt(struct mapfile *mf)
+static int mapfile_write_anew(struct mapfile *mf)
 {
 	struct mapload *l = &mf->now;
 	const bool is_old = !(l->head.incompat & FORMAT_MAP_ZEROS);
@@ -76,7 +77,7 @@ static int mapfile_adopt(struct mapfile *mf)
 }
 
 /* Go on with the log that was read. */
-static int mapfile_take_over(struct mapfile *mf)
+static int mapfile_take_over(struct mapfile *mf) REQUIRES(mf->lock)
 {
 	struct mapload *l = &mf->now;
 
@@ -99,7 +100,7 @@ static int mapfile_take_over(struct mapfile *mf)
 	mf->lsn = 1;
 	if (l->table.in_session)
 		table_each(&l->table, mark_unsynced, &mf->lsn);
-	return mapfile_adopt(mf);
+	return mapfile_write_anew(mf);
 }
 
 int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
@@ -111,10 +112,11 @@ int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
 	if (!mf)
 		return -ENOMEM;
 	mf->flags = flags;
+	mutex_init(&mf->lock);
+	lock_is_private(&mf->lock);
 	mf->rootfd = mf->work_fd = mf->journal.fd = mf->now.fd = -1;
 	table_init(&mf->now.table);
-	pthread_mutex_init(&mf->lock, NULL);
-	pthread_mutex_init(&mf->checkpoint_lock, NULL);
+	mutex_init(&mf->checkpoint_lock);
 	mf->name = strdup(name ?: "");
 	if (!mf->name)
 		return -ENOMEM;
@@ -141,13 +143,14 @@ void mapfile_close(struct mapfile *mf)
 {
 	if (!mf)
 		return;
+	lock_is_private(&mf->lock);
 	mapfile_sync_drop_prepared(mf);
 	journal_release(&mf->journal);
 	mapfile_load_release(&mf->now);
 	closep(&mf->rootfd);
 	closep(&mf->work_fd);
-	pthread_mutex_destroy(&mf->lock);
-	pthread_mutex_destroy(&mf->checkpoint_lock);
+	mutex_destroy(&mf->lock);
+	mutex_destroy(&mf->checkpoint_lock);
 	free(mf->name);
 	free(mf);
 }
@@ -171,15 +174,15 @@ size_t mapfile_count(struct mapfile *mf)
 	return mf->now.table.count;
 }
 
-/* Under the lock: a session, and room for a record. */
-static int mapfile_ready(struct mapfile *mf)
+/* A session, and room for a record. */
+static int mapfile_ready(struct mapfile *mf) REQUIRES(mf->lock)
 {
 	return mapfile_sync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 }
 
-/* Under the lock: record a new entry. Only a sync of the map makes it durable, but where the
+/* Record a new entry. Only a sync of the map makes it durable, but where the
  * file's mark and extents tell as much. */
-static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
+static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip) REQUIRES(mf->lock)
 {
 	struct record rec = { .type = FORMAT_REC_NEW, .id = id, .fresh.clip = clip };
 	int r = mapfile_sync_record(mf, &rec);
@@ -210,7 +213,7 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 
 /* Under the lock: commit what is pending. What only the map tells of is safe once this record is,
  * not before: that a program has had the changes themselves on disk is not enough. */
-static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
+static int mapfile_record_commit(struct mapfile *mf, struct table_file *f) REQUIRES(mf->lock)
 {
 	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };
 	int r = mapfile_ready(mf);
@@ -225,8 +228,9 @@ static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
 	return 0;
 }
 
-/* Under the lock: record every own run of a rebuilt map. Nobody knows which of them are zeros. */
+/* Record every own run of a rebuilt map. Nobody knows which of them are zeros. */
 static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap *m)
+	REQUIRES(mf->lock)
 {
 	const bool has_zeros = mf->now.head.incompat & FORMAT_MAP_ZEROS;
 	uint64_t clip = blkmap_clip(m);
@@ -253,8 +257,8 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 	return mapfile_record_commit(mf, table_find(&mf->now.table, id));
 }
 
-int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip,
-		       const struct mapfile_rebuild *rebuild)
+int mapfile_file_enter_again(struct mapfile *mf, file_id_t id, uint64_t clip,
+			     const struct mapfile_rebuild *rebuild)
 {
 	_cleanup_(blkmap_freep) struct blkmap *m = NULL;
 
@@ -393,9 +397,9 @@ int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 	return mapfile_own(mf, id, blk, n);
 }
 
-/* Under the lock: record it of the own blocks. *ret_syncs: some of them are committed. */
+/* Record it of the own blocks. *ret_syncs: some of them are committed. */
 static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t end,
-		      bool *ret_syncs)
+		      bool *ret_syncs) REQUIRES(mf->lock)
 {
 	blk_t n;
 	int r = 0;

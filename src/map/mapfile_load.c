@@ -9,6 +9,7 @@
 #include "salvage.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/map/journal_end.h"
 #include "veneer/map/session_epoch.h"

@@ -9,6 +9,7 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
 #include "veneer/map/session_epoch.h"
@@ -60,7 +61,7 @@ static int sync_dir(const struct mapfile *mf)
 	return is_volatile(mf) || fsync(mf->rootfd) == 0 ? 0 : -errno;
 }
 
-static int poison(struct mapfile *mf, const char *what, int r)
+static int poison(struct mapfile *mf, const char *what, int r) REQUIRES(mf->lock)
 {
 	if (!mf->is_poisoned)
 		log_error("%s: map: %s: %s; no more changes until it is opened again", mf->name,
@@ -115,8 +116,8 @@ static void successor_release(const struct mapfile *mf, struct successor *s)
 
 /* Keep the owner of a map that another user could have written, so that its content stays that
  * user's word. A server that may give no files away believes all anyway; for others a failure, as
- * for want of that user's quota, must not make the map theirs. */
-static int keep_owner(const struct mapfile *mf, int fd)
+ * for want of that user's quota, must not make the map theirs. Both are constant. */
+static int keep_owner(const struct mapfile *mf, int fd) UNCHECKED_LOCKS
 {
 	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0 &&
 	    errno != EPERM && errno != EINVAL)
@@ -139,7 +140,7 @@ static int successor_open(const struct mapfile *mf, struct successor *s)
 }
 
 /* Under the lock: the bytes of a file that says what the table says now. */
-static int successor_build(const struct mapfile *mf, struct successor *s)
+static int successor_build(const struct mapfile *mf, struct successor *s) REQUIRES(mf->lock)
 {
 	uint64_t nonce = 0, uuid = mf->now.head.uuid;
 	int r = random_u64(&nonce);
@@ -181,7 +182,7 @@ static int successor_write(struct successor *s, bool waits)
 }
 
 /* Under the lock: the successor takes its place. */
-static int successor_publish(struct mapfile *mf, struct successor *s)
+static int successor_publish(struct mapfile *mf, struct successor *s) REQUIRES(mf->lock)
 {
 	int r = snapshot_publish(mf->work_fd, s->temp, mf->rootfd);
 
@@ -199,7 +200,7 @@ static int successor_publish(struct mapfile *mf, struct successor *s)
 }
 
 /* Under the lock: the bytes of a layer's first map, in a session of this boot. */
-static int first_build(struct mapfile *mf, uint64_t epoch, struct successor *s)
+static int first_build(struct mapfile *mf, uint64_t epoch, struct successor *s) REQUIRES(mf->lock)
 {
 	int r;
 
@@ -220,7 +221,7 @@ static bool first_waits(const struct mapfile *mf)
 }
 
 /* Under the lock: the file, and nothing in it yet. 1; 0: the layer has a map; -errno. */
-static int prepare_begin(struct mapfile *mf, struct successor *s)
+static int prepare_begin(struct mapfile *mf, struct successor *s) REQUIRES(mf->lock)
 {
 	uint64_t epoch;
 	int r;
@@ -264,7 +265,7 @@ void mapfile_sync_drop_prepared(struct mapfile *mf)
 }
 
 /* The layer's first partial file: a map with an opened log, made ahead or now. */
-static int map_create(struct mapfile *mf, uint64_t epoch)
+static int map_create(struct mapfile *mf, uint64_t epoch) REQUIRES(mf->lock)
 {
 	struct successor s = { .fd = -1, .journal.fd = -1 };
 	int r = mf->prepared ? successor_publish(mf, mf->prepared) : -ENOENT;
@@ -386,7 +387,7 @@ uint64_t mapfile_now_ms(void)
 	return mapfile_sync_now_ms();
 }
 
-static bool log_is_long(const struct mapfile *mf)
+static bool log_is_long(const struct mapfile *mf) REQUIRES(mf->lock)
 {
 	uint64_t used = mf->journal.tail - mf->journal.start;
 

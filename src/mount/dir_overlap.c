@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Going up from a directory ends at the root of the mount that it was opened by: beyond may be a
- * mount that nobody serves yet. What a bind mount hides so is told by paths within the file system,
- * which the mount table has. */
+/* The walk up from a directory ends at the root of the mount that it was opened by: beyond may be a
+ * mount that no server answers yet. Overlaps that a bind mount hides are found by paths within the
+ * file system, which the mount table has. */
 #include "dir_overlap.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/sys/mountinfo.h"
 #include "veneer/sys/path.h"
 
@@ -28,8 +29,8 @@ struct id {
 struct place {
 	const char *name; /* borrowed */
 	int fd; /* borrowed */
-	struct id id, *above; /* and those of the directories above it, nearest first */
-	size_t n_above;
+	struct id id, *parents; /* parents: the directories above, nearest first */
+	size_t n_parents;
 	uint64_t mount; /* 0: not known */
 	unsigned dev_major, dev_minor;
 	char *path; /* in its file system; NULL: not known, or not needed */
@@ -50,14 +51,14 @@ static bool is_same(const struct id *a, const struct id *b)
 static void release(struct places *p)
 {
 	for (size_t i = 0; i < p->n; i++) {
-		free(p->v[i].above);
+		free(p->v[i].parents);
 		free(p->v[i].path);
 	}
 	free(p->v);
 	closep(&p->inner_fd);
 }
 
-/* ---- what is above each ---- */
+/* ---- the parents of each ---- */
 
 static int identify(int fd, struct id *ret)
 {
@@ -71,38 +72,38 @@ static int identify(int fd, struct id *ret)
 
 static int push(struct place *p, const struct id *ids, size_t n)
 {
-	struct id *more = reallocarray(p->above, p->n_above + n, sizeof(*more));
+	struct id *more = reallocarray(p->parents, p->n_parents + n, sizeof(*more));
 
 	if (!more)
 		return -ENOMEM;
-	memcpy(more + p->n_above, ids, n * sizeof(*ids));
-	p->above = more;
-	p->n_above += n;
+	memcpy(more + p->n_parents, ids, n * sizeof(*ids));
+	p->parents = more;
+	p->n_parents += n;
 	return 0;
 }
 
-/* Layers mostly stand side by side: where the way up meets that of the one before, the rest is the
- * same. 1: it has. */
-static int join(struct place *p, const struct place *before, const struct id *id)
+/* Layers are mostly siblings: where the parents meet those of the directory before, the rest is the
+ * same. 1: they meet. */
+static int share_parents(struct place *p, const struct place *before, const struct id *id)
 {
-	for (size_t i = 0; before && i < before->n_above; i++)
-		if (is_same(&before->above[i], id))
-			return push(p, before->above + i, before->n_above - i) ?: 1;
+	for (size_t i = 0; before && i < before->n_parents; i++)
+		if (is_same(&before->parents[i], id))
+			return push(p, before->parents + i, before->n_parents - i) ?: 1;
 	return 0;
 }
 
-static int climb(struct place *p, const struct place *before)
+static int find_parents(struct place *p, const struct place *before)
 {
 	_cleanup_(closep) int fd = path_open_above(p->fd);
 	struct id last = p->id, id;
 
-	while (fd >= 0 && p->n_above < DEPTH_MAX) {
+	while (fd >= 0 && p->n_parents < DEPTH_MAX) {
 		int up, r = identify(fd, &id);
 
-		/* The root is above itself. */
+		/* The root is its own parent. */
 		if (r == 0 && is_same(&id, &last))
 			return 0;
-		r = r ?: join(p, before && before->mount == p->mount ? before : NULL, &id);
+		r = r ?: share_parents(p, before && before->mount == p->mount ? before : NULL, &id);
 		if (r != 0)
 			return r < 0 ? r : 0;
 		r = push(p, &id, 1);
@@ -116,7 +117,7 @@ static int climb(struct place *p, const struct place *before)
 	return 0;
 }
 
-static int look_at(struct place *p, const struct place *before)
+static int examine(struct place *p, const struct place *before)
 {
 	struct statx st;
 	int r = identify(p->fd, &p->id);
@@ -124,7 +125,7 @@ static int look_at(struct place *p, const struct place *before)
 	if (r == 0 && statx(p->fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) == 0 &&
 	    st.stx_mask & STATX_MNT_ID)
 		p->mount = st.stx_mnt_id;
-	return r ?: climb(p, before);
+	return r ?: find_parents(p, before);
 }
 
 static struct place *add(struct places *p, const char *name, int fd)
@@ -133,7 +134,7 @@ static struct place *add(struct places *p, const char *name, int fd)
 	return &p->v[p->n++];
 }
 
-static int shared_sb(const struct mount_opts *o, const struct mount_dirs *d, struct places *p)
+static int collect(const struct mount_opts *o, const struct mount_dirs *d, struct places *p)
 {
 	int r = 0;
 
@@ -153,7 +154,7 @@ static int shared_sb(const struct mount_opts *o, const struct mount_dirs *d, str
 	if (p->inner_fd >= 0)
 		p->inner = add(p, o->work, p->inner_fd);
 	for (size_t i = 0; r == 0 && i < p->n; i++)
-		r = look_at(&p->v[i], i ? &p->v[i - 1] : NULL);
+		r = examine(&p->v[i], i ? &p->v[i - 1] : NULL);
 	return r;
 }
 
@@ -194,8 +195,7 @@ static size_t distinct_mounts(const struct places *p, struct mountinfo_mount *mo
 	return n;
 }
 
-/* Find the paths. A path that cannot be found out is taken for apart: this is for mistakes, not for
- * enemies. */
+/* A directory without a known path counts as apart: the check is for mistakes, not for attacks. */
 static int find_paths(struct places *p)
 {
 	struct mountinfo_mount *mounts = calloc(p->n, sizeof(*mounts));
@@ -218,19 +218,18 @@ static int find_paths(struct places *p)
 	return 0;
 }
 
-/* ---- how they lie ---- */
+/* ---- relations ---- */
 
-enum lie { APART, SAME, INSIDE };
+enum relation { APART, SAME, INSIDE };
 
-/* Of a to b. */
-static enum lie lies(const struct place *a, const struct place *b)
+static enum relation relation_of(const struct place *a, const struct place *b)
 {
 	size_t len;
 
 	if (is_same(&a->id, &b->id))
 		return SAME;
-	for (size_t i = 0; i < a->n_above; i++)
-		if (is_same(&a->above[i], &b->id))
+	for (size_t i = 0; i < a->n_parents; i++)
+		if (is_same(&a->parents[i], &b->id))
 			return INSIDE;
 	if (!a->path || !b->path || a->dev_major != b->dev_major || a->dev_minor != b->dev_minor)
 		return APART;
@@ -254,14 +253,15 @@ static int refuse(char *err, size_t err_size, const char *fmt, const char *a, co
 static int check_written(const struct places *p, const struct place *low, char *err,
 			 size_t err_size)
 {
-	const enum lie upper = lies(p->upper, low), work = p->work ? lies(p->work, low) : APART;
+	const enum relation upper = relation_of(p->upper, low),
+			    work = p->work ? relation_of(p->work, low) : APART;
 
 	if (upper == SAME)
 		return refuse(err, err_size,
 			      "upperdir %s is lowerdir %s too, which must not be written: name "
 			      "another directory",
 			      p->upper->name, low->name);
-	if (lies(low, p->upper) == INSIDE)
+	if (relation_of(low, p->upper) == INSIDE)
 		return refuse(err, err_size,
 			      "lowerdir %s is inside upperdir %s and would be written: name "
 			      "another upperdir",
@@ -273,12 +273,12 @@ static int check_written(const struct places *p, const struct place *low, char *
 					   : "workdir %s is inside lowerdir %s, which must not be "
 					     "written: name another directory",
 			      p->work->name, low->name);
-	if (p->inner && lies(low, p->inner) != APART)
+	if (p->inner && relation_of(low, p->inner) != APART)
 		return refuse(err, err_size,
 			      "lowerdir %s is in %s/work, which is emptied: name another workdir",
 			      low->name, p->work->name);
 	if (upper == INSIDE)
-		log_warn("upperdir %s is inside lowerdir %s: what is written is seen there too",
+		log_warn("upperdir %s is inside lowerdir %s: changes are visible there too",
 			 p->upper->name, low->name);
 	return 0;
 }
@@ -288,9 +288,7 @@ static int by_id(const void *a, const void *b)
 	const struct id *x = &(*(struct place *const *)a)->id,
 			*y = &(*(struct place *const *)b)->id;
 
-	if (x->dev != y->dev)
-		return x->dev < y->dev ? -1 : 1;
-	return x->ino < y->ino ? -1 : x->ino > y->ino;
+	return COMPARE(x->dev, y->dev) ?: COMPARE(x->ino, y->ino);
 }
 
 static const struct place *find(struct place *const *sorted, size_t n, const struct id *id)
@@ -320,8 +318,8 @@ static int check_lowers(const struct places *p, char *err, size_t err_size)
 	for (size_t i = 0; r == 0 && i < p->n_lower; i++) {
 		const struct place *low = &p->v[i], *other = NULL;
 
-		for (size_t k = 0; !other && k < low->n_above; k++)
-			other = find(sorted, p->n_lower, &low->above[k]);
+		for (size_t k = 0; !other && k < low->n_parents; k++)
+			other = find(sorted, p->n_lower, &low->parents[k]);
 		if (other)
 			log_warn("lowerdir %s is inside lowerdir %s: its files are seen twice",
 				 low->name, other->name);
@@ -335,11 +333,11 @@ int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, ch
 {
 	const bool writes = o->upper && !o->is_readonly;
 	struct places p;
-	int r = shared_sb(o, d, &p);
+	int r = collect(o, d, &p);
 
 	r = r ?: find_paths(&p);
 	r = r ?: check_lowers(&p, err, err_size);
-	if (r == 0 && writes && p.inner && lies(p.upper, p.inner) != APART)
+	if (r == 0 && writes && p.inner && relation_of(p.upper, p.inner) != APART)
 		r = refuse(err, err_size,
 			   "upperdir %s is in %s/work, which is emptied: name another workdir",
 			   o->upper, o->work);

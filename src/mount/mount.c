@@ -16,8 +16,9 @@
 #include "veneer/passthrough/passthrough_table.h"
 #include "veneer/prefetch/prefetch_session.h"
 #include "veneer/sys/path.h"
-#include "veneer/sys/privilege.h"
+#include "veneer/sys/probe.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/locks.h"
 #include "veneer/union/quota.h"
 
@@ -28,9 +29,9 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#define CARE_PAUSE_MS	    20
-#define THROWN_AWAY_MS	    250
-#define THROWN_AWAY_STEP_MS 5
+#define START_RETRY_MS	20
+#define DISCARD_MS	250
+#define DISCARD_STEP_MS 5
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -45,31 +46,31 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-static bool knows_trusted(const struct layer *l)
+static bool supports_trusted(const struct layer *l)
 {
 	ssize_t n = xattr_get(l->rootfd, "", "trusted.veneer", NULL, 0);
 
-	/* In doubt it does, and then what users may write is not believed. */
+	/* In doubt yes: attributes that users may write are then not trusted. */
 	return n != -EOPNOTSUPP && n != -ENOSYS;
 }
 
-/* The owner of a file could make it a program of root's, or read by it what is root's. Where the
- * file system has no trusted.*, root has left the same as its users. Nobody is served by tools,
- * which show owners and modes as they are. */
-static void doubt_layer(struct mount *m, struct layer *l)
+/* By user.* attributes the owner of a file could make it set-uid root, or read by it what only root
+ * may. Where the file system has no trusted.*, root's attributes are user.* too. Tools serve no
+ * user, and show owners and modes as they are. */
+static void set_layer_trust(struct mount *m, struct layer *l)
 {
-	const bool doubts = privilege_is_trusted() && !m->opts.is_userxattr;
+	const bool doubts = probe_is_trusted() && !m->opts.is_userxattr;
 
-	l->is_doubted = doubts && knows_trusted(l);
+	l->is_doubted = doubts && supports_trusted(l);
 	if (!doubts || m->opts.xattr_permissions || !l->override ||
 	    strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
 		return;
-	if (!m->has_doubted_override)
+	if (!m->has_warned_override)
 		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may "
 			 "write them: "
 			 "mount with xattr_permissions=2 to have them",
 			 l->path, l->override);
-	m->has_doubted_override = true;
+	m->has_warned_override = true;
 	l->override = NULL;
 }
 
@@ -84,7 +85,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
 				    strerror(-r));
-		doubt_layer(m, layers[*n]);
+		set_layer_trust(m, layers[*n]);
 		(*n)++;
 	}
 	for (size_t i = 0; i < m->opts.n_lower; i++) {
@@ -93,15 +94,17 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s",
 				    m->opts.lower[i], strerror(-r));
-		doubt_layer(m, layers[*n]);
+		set_layer_trust(m, layers[*n]);
 		if (layer_registry_is_written(layers[*n]))
-			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what "
-				 "that changes is seen or not",
+			log_warn("%s: lowerdir %s is the upperdir of another mount in use: its "
+				 "changes may or may not be visible here",
 				 m->opts.mountpoint, m->opts.lower[i]);
 		if (m->opts.has_static_layers)
 			layer_trust_remote(layers[*n]);
-		if (dirs->n_clones)
+		if (dirs->n_clones) {
+			lock_is_private(&layers[*n]->clone_lock);
 			layers[*n]->readonly_root = steal_fd(&dirs->clones[i]);
+		}
 		(*n)++;
 	}
 	return 0;
@@ -127,7 +130,7 @@ static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_
 	return r;
 }
 
-static void choose_style(struct mount *m)
+static void choose_whiteout_style(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
 
@@ -146,8 +149,8 @@ static void choose_style(struct mount *m)
 	}
 }
 
-/* xattr_permissions: the root of the upper says from now on where owners and modes are, as the
- * engines expect: with what the topmost lower layer that has it says of its root. */
+/* xattr_permissions: mark the root of the upper with the attribute of owners and modes, as the
+ * engines expect, and with the value of the topmost lower layer that has one. */
 static int choose_override(struct mount *m, char *err, size_t err_size)
 {
 	struct stat st = { .st_mode = S_IFDIR | 0555 };
@@ -172,7 +175,7 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 }
 
 /* Is the directory the layer's root or below it? A container could reach into such a work
- * directory: through no other mount. */
+ * directory. Other mounts are not searched. */
 static bool is_beneath(int dirfd, const struct layer *l)
 {
 	_cleanup_(closep) int fd = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -209,7 +212,7 @@ static int set_quota(struct mount *m, char *err, size_t err_size)
 		     : 0;
 }
 
-/* flags: enum mapfile_flags, more of them. */
+/* flags: enum mapfile_flags, besides those of the options. */
 static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
@@ -229,8 +232,9 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 	return set_quota(m, err, err_size);
 }
 
-/* As ext4 makes it after an error of its disk. Programs in the mount can go on reading. Nothing is
- * tried, and there is no work directory: no request comes that would change anything. */
+/* The file system of the upper became read-only, as ext4 does after an error of its disk. Programs
+ * in the mount can go on reading. The capabilities are assumed and not probed, and there is no work
+ * directory: the session refuses all changes. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
@@ -244,12 +248,12 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 				     .has_trusted_xattr = true,
 				     .has_acl = true,
 				     .has_true_extents = probe_true_extents(t->upper->rootfd) };
-	choose_style(m);
+	choose_whiteout_style(m);
 	return open_map(m, MAPFILE_READONLY, err, err_size);
 }
 
-/* is_left: by a server that is dead; its programs are in the middle of using it. */
-static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, char *err,
+/* is_resumed: programs are using the mount of a dead server. */
+static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_resumed, char *err,
 		      size_t err_size)
 {
 	struct union_fs *t = &m->tree;
@@ -260,7 +264,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
 			    strerror(-r));
 	t->upper->is_upper = true;
-	doubt_layer(m, t->upper);
+	set_layer_trust(m, t->upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s",
 			    m->opts.work, m->opts.upper);
@@ -269,15 +273,15 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	if (r < 0)
 		return r;
 	if (layer_registry_upper_open(t->upper))
-		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed "
-			 "is seen there or not",
+		log_warn("%s: upperdir %s is a lowerdir of another mount in use: changes may or "
+			 "may not be visible there",
 			 m->opts.mountpoint, m->opts.upper);
-	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err,
-			 err_size);
-	if (r == -EROFS && is_left)
+	r = workdir_open(dirs->work, m->opts.work, &m->work, err, err_size);
+	if (r == -EROFS && is_resumed)
 		return open_frozen(m, err, err_size);
 	if (r < 0)
 		return r;
+	t->workfd = m->work.fd;
 	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
 		return fail(err, err_size, -EXDEV,
 			    "workdir %s is not on the file system of upperdir %s", m->opts.work,
@@ -288,23 +292,22 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	if (r < 0)
 		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work,
 			    strerror(-r));
-	if (!t->can.has_reserved_names && !is_left)
+	if (!t->can.has_reserved_names && !is_resumed)
 		return fail(err, err_size, -EOPNOTSUPP,
 			    "upperdir %s is on a file system that refuses the names of whiteouts, "
 			    "as fuse-overlayfs and veneer do: "
 			    "put it and workdir on another one, such as a volume or a tmpfs",
 			    m->opts.upper);
-	choose_style(m);
+	choose_whiteout_style(m);
 	r = choose_override(m, err, err_size);
 	if (r < 0)
 		return r;
-	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err,
+	r = workdir_check_volatile(m->work.parent, m->opts.work, m->opts.is_volatile, err,
 				   err_size);
 	return r < 0 ? r : open_map(m, 0, err, err_size);
 }
 
-/* Start each part that is not running already. */
-static int start_each(struct mount *m)
+static int start_missing_jobs(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
 	const bool is_writable = t->upper && !m->is_frozen;
@@ -319,14 +322,14 @@ static int start_each(struct mount *m)
 	return r;
 }
 
-/* waits: programs are in the middle of using the mount, and would lose it for want of a thread,
- * which comes sooner or later. */
-static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
+/* waits: programs are using the mount, and would lose it for lack of a thread, which the kernel has
+ * sooner or later. */
+static int start_jobs(struct mount *m, bool waits, char *err, size_t err_size)
 {
 	int r;
 
-	while ((r = start_each(m)) == -EAGAIN && waits)
-		usleep(CARE_PAUSE_MS * 1000);
+	while ((r = start_missing_jobs(m)) == -EAGAIN && waits)
+		usleep(START_RETRY_MS * 1000);
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
@@ -335,7 +338,7 @@ static const struct union_fs_backing_hooks backing_hooks = {
 	.reap = passthrough_table_reap,
 };
 
-static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_t err_size)
+static int open_root(struct mount *m, struct mount_saved_tables *nodes, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 	struct stat st;
@@ -362,7 +365,7 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 			t->root->lower = NULL;
 		r = m->is_frozen ? 0 : publish_recover(t);
 	}
-	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s",
+	return r < 0 ? fail(err, err_size, r, "cannot finish an interrupted copy-up in %s: %s",
 			    t->upper->path, strerror(-r))
 		     : 0;
 }
@@ -372,16 +375,18 @@ static uint64_t inode_of(uint64_t node, void *arg)
 	return (uint64_t)(uintptr_t)inode_get(arg, node);
 }
 
-static int open_locks(struct mount *m, struct mount_left *left, char *err, size_t err_size)
+static int open_locks(struct mount *m, struct mount_saved_tables *saved, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 	int r = 0;
 
 	if (m->opts.locks == LOCKING_SERVER)
-		r = left->locks_fd < 0
+		r = saved->locks_fd < 0
 			    ? locks_new(&t->locks)
-			    : locks_attach(steal_fd(&left->locks_fd), inode_of, t, &t->locks);
-	return r < 0 ? fail(err, err_size, r, "cannot keep locks: %s", strerror(-r)) : 0;
+			    : locks_attach(steal_fd(&saved->locks_fd), inode_of, t, &t->locks);
+	return r < 0 ? fail(err, err_size, r, "cannot make the table of file locks: %s",
+			    strerror(-r))
+		     : 0;
 }
 
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
@@ -395,7 +400,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 		return mount_open_at(m, opts, &dirs, err, err_size);
 	mount_dirs_release(&dirs);
 	*m = (struct mount){
-		.opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1
+		.opts = *opts, .lock = { .fd = -1 }, .work = WORKDIR_NONE, .state_fd = -1
 	};
 	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
@@ -404,20 +409,20 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 }
 
 static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
-		   struct mount_left *left, char *err, size_t err_size)
+		   struct mount_saved_tables *saved, char *err, size_t err_size)
 {
-	const bool is_left = left->slots_fd >= 0;
+	const bool is_resumed = saved->slots_fd >= 0;
 	struct stats *before;
 	uint32_t start;
 	int r;
 
 	*m = (struct mount){
-		.opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1
+		.opts = *opts, .lock = { .fd = -1 }, .work = WORKDIR_NONE, .state_fd = -1
 	};
 	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
-	/* Reserved names in the upper may be there yet from servers that died. */
+	/* The upper may have reserved names of servers that died. */
 	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) == sizeof(start))
 		m->tree.work_seq = (uint64_t)start << 16;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
@@ -427,20 +432,20 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	if (r < 0)
 		fail(err, err_size, r, "out of memory");
 	before = stats_enter(m->tree.stats);
-	if (r == 0 && left->image)
-		m->tree.image = layer_registry_again(left->image);
+	if (r == 0 && saved->image)
+		m->tree.image = layer_registry_again(saved->image);
 	else
 		r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
-		r = open_upper(m, dirs, is_left, err, err_size);
+		r = open_upper(m, dirs, is_resumed, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);
 	mount_dirs_release(dirs);
 	if (r == 0)
-		r = open_root(m, left, err, err_size);
+		r = open_root(m, saved, err, err_size);
 	if (r == 0)
-		r = open_locks(m, left, err, err_size);
+		r = open_locks(m, saved, err, err_size);
 	if (r == 0 && !m->opts.is_offline)
-		r = start_care(m, is_left, err, err_size);
+		r = start_jobs(m, is_resumed, err, err_size);
 	stats_enter(before);
 	return r;
 }
@@ -448,15 +453,15 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err,
 		  size_t err_size)
 {
-	struct mount_left none = { -1, -1, -1, NULL };
+	struct mount_saved_tables none = { -1, -1, -1, NULL };
 
 	return open_at(m, opts, dirs, &none, err, err_size);
 }
 
 int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
-		    const struct mount_left *left, char *err, size_t err_size)
+		    const struct mount_saved_tables *saved, char *err, size_t err_size)
 {
-	struct mount_left rest = *left;
+	struct mount_saved_tables rest = *saved;
 	int r = open_at(m, opts, dirs, &rest, err, err_size);
 
 	closep(&rest.slots_fd);
@@ -465,7 +470,7 @@ int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs 
 	return r;
 }
 
-void mount_learn(struct mount *m)
+void mount_start_prefetch(struct mount *m)
 {
 	const struct prefetch_session_config c = {
 		.image = m->tree.image,
@@ -478,64 +483,63 @@ void mount_learn(struct mount *m)
 
 	if (c.state_fd < 0)
 		return;
-	/* Reads of common files come to no member, so a start would be noted as one that reads
-	 * nothing; and what is read ahead of a file lies in its own pages, which nobody looks at
-	 * any more. */
+	/* Members do not get the reads of common files, so the profile would be empty; and reading
+	 * ahead fills the lower file's own pages, which no mount reads again. */
 	if (m->is_sb_member) {
 		close(c.state_fd);
 		return;
 	}
 	if (m->opts.prefetch == PREFETCH_FULL)
-		log_warn("%s: prefetch=full is the same as read: copies that are made before they "
-			 "are wanted do not pay",
+		log_warn("%s: prefetch=full is the same as prefetch=read: copying in advance does "
+			 "not pay",
 			 m->opts.mountpoint);
-	r = prefetch_session_start(&c, &m->learning);
+	r = prefetch_session_start(&c, &m->prefetch);
 	if (r == -EOPNOTSUPP)
 		log_warn("%s: this program was built without prefetch: nothing is read ahead",
 			 m->opts.mountpoint);
 	else if (r < 0)
 		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));
 	else
-		m->trace = prefetch_session_trace(m->learning);
+		m->trace = prefetch_session_trace(m->prefetch);
 }
 
-/* Engines mount volatile what they throw away: right after the unmount they remove it, and then its
- * bytes need not go to the disk first. */
-static bool is_thrown_away(const struct union_fs *t)
+/* Engines mount volatile what they remove right after the unmount. Its bytes need not go to the
+ * disk first. */
+static bool is_discarded(const struct union_fs *t)
 {
 	struct stat st;
 
-	for (int waited = 0; waited < THROWN_AWAY_MS; waited += THROWN_AWAY_STEP_MS) {
+	for (int waited = 0; waited < DISCARD_MS; waited += DISCARD_STEP_MS) {
 		if (fstat(t->upper->rootfd, &st) < 0 || st.st_nlink == 0)
 			return true;
-		usleep(THROWN_AWAY_STEP_MS * 1000);
+		usleep(DISCARD_STEP_MS * 1000);
 	}
 	return false;
 }
 
-/* Leave a map that any later boot, and any other machine, may trust to its last record, and no mark
- * of a volatile mount. The sync may take long and the next mount of this upper must not wait for
- * it: it gets the lock, and then neither is ours. */
+/* Sync, mark the map clean, so that any later boot and any other machine may trust it to its last
+ * record, and remove the mark of a volatile mount. The sync may take long, and the next mount of
+ * this upper must not wait for it: it gets the lock, and then this mount changes neither. */
 static void close_clean(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
 	const bool has_map = mapfile_count(t->map) > 0;
-	const bool is_marked = m->has_begun && workdir_is_volatile(m->work_parent);
+	const bool is_marked = m->has_begun && workdir_is_volatile(m->work.parent);
 	int r = 0;
 
 	if (t->is_volatile ? !is_marked : !has_map && !is_marked)
 		return;
-	upper_lock_let_go(&m->lock, t->upper->rootfd);
-	if (t->is_volatile && is_thrown_away(t))
+	upper_lock_yield(&m->lock, t->upper->rootfd);
+	if (t->is_volatile && is_discarded(t))
 		return;
 	if (syncfs(t->upper->rootfd) < 0 ||
-	    !upper_lock_retake(&m->lock, t->upper->rootfd, m->work_name))
+	    !upper_lock_retake(&m->lock, t->upper->rootfd, m->work.name))
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
 	/* A volatile map is not synced by itself. */
 	if (r == 0 && is_marked && syncfs(t->upper->rootfd) == 0)
-		workdir_end_volatile(m->work_parent, m->work_name, t->workfd);
+		workdir_end_volatile(&m->work);
 }
 
 void mount_close(struct mount *m)
@@ -543,13 +547,13 @@ void mount_close(struct mount *m)
 	struct union_fs *t = &m->tree;
 
 	promote_worker_stop(m->promote);
-	prefetch_session_stop(m->learning);
+	prefetch_session_stop(m->prefetch);
 	closep(&m->state_fd);
-	checkpoint_stop(m->checkpoint);
+	worker_stop(m->checkpoint);
 	readdir_ahead_stop(m->readdir_ahead);
 	readdirplus_policy_release(&m->readdirplus_policy);
-	/* All that still writes into the upper, while it is locked: what was unlinked leaves the
-	 * map with its inode, and where two servers append to one map, records are lost. */
+	/* Write to the upper for the last time, while it is locked: unlinked files leave the map
+	 * with their inodes, and where two servers append to one map, records are lost. */
 	if (t->upper && t->map && !m->is_frozen)
 		publish_close(t);
 	hardlink_index_release(t);
@@ -566,10 +570,10 @@ void mount_close(struct mount *m)
 	if (t->upper)
 		layer_registry_upper_close(t->upper);
 	layer_unref(t->upper);
-	workdir_close(m->work_parent, m->work_name, t->workfd);
+	workdir_close(&m->work);
 	options_release(&m->opts);
 	stats_free(t->stats);
-	*m = (struct mount){ .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){ .lock = { .fd = -1 }, .work = WORKDIR_NONE, .state_fd = -1 };
 }
 
 const char *mount_mode(const struct mount *m)

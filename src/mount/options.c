@@ -1,484 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount/options.h"
 
+#include "options-internal.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/container_path.h"
+
 #include <errno.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/base/array.h"
-#include "veneer/base/buf.h"
-#include "veneer/base/cleanup.h"
-#include "veneer/base/container_path.h"
+#define DEFAULT_WINDOW_S 15
 
-#include "options-internal.h"
-
-#define DEFAULT_TIMEOUT_S 1e9
-#define DEFAULT_WINDOW_S  15
-#define WINDOW_MAX_S	  60
-
-struct parse {
-	struct mount_opts o;
-	struct buf kernel;
-	bool allows_root, allows_other;
-	bool is_helper; /* for mount(8), as mount.veneer */
-	const char *source;
-	const char *stray; /* an argument that looks as if it belonged to -o */
-	const char *cwd;
-	char *err;
-	size_t err_size;
-};
-
-_Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
-		       sizeof(enum partial_mode) == sizeof(int) &&
-		       sizeof(enum prefetch_mode) == sizeof(int) &&
-		       sizeof(enum locking) == sizeof(int) &&
-		       sizeof(enum cow_mode) == sizeof(int) &&
-		       sizeof(enum share_mode) == sizeof(int) &&
-		       sizeof(enum promote_policy_mode) == sizeof(int),
-	       "set_word stores an int");
-
-struct opt_row {
-	/* "word" is matched whole; "key=" takes what follows as its value. */
-	const char *name;
-	int (*set)(struct parse *p, const struct opt_row *row, char *value);
-	size_t field; /* offset in struct mount_opts */
-	const char *form; /* of its value, for messages; set_word chooses among the words between
-			     the bars */
-};
-
-static void parse_release(struct parse *p)
+static void parse_release(struct options_parser *p)
 {
 	options_release(&p->o);
 	buf_release(&p->kernel);
 }
-
-__attribute__((format(printf, 2, 3))) static int fail(struct parse *p, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(p->err, p->err_size, fmt, ap);
-	va_end(ap);
-	return -EINVAL;
-}
-
-static void strv_freep(char ***v)
-{
-	for (char **s = *v; s && *s; s++)
-		free(*s);
-	free(*v);
-}
-
-/* Takes over s whatever happens. The vector stays NULL-terminated. */
-static int strv_push(char ***v, size_t *n, char *s)
-{
-	if (!s || array_grow(v, *n + 1) < 0) {
-		free(s);
-		return -ENOMEM;
-	}
-	(*v)[(*n)++] = s;
-	(*v)[*n] = NULL;
-	return 0;
-}
-
-static int name_len(const struct opt_row *row)
-{
-	return (int)strcspn(row->name, "=");
-}
-
-static int set_path(struct parse *p, const struct opt_row *row, char *value)
-{
-	char **field = (char **)((char *)&p->o + row->field);
-	char *path = NULL;
-	int r;
-
-	if (!*value)
-		return fail(p,
-			    "no directory is given for %.*s: a mount that changes nothing leaves "
-			    "the option out",
-			    name_len(row), row->name);
-	r = options_path_parse(p->cwd, value, value + strlen(value), &path);
-	if (r < 0)
-		return r;
-	free(*field);
-	*field = path;
-	return 0;
-}
-
-static const char *lower_end(const char *s)
-{
-	for (bool is_escaped = false; *s; s++) {
-		if (*s == ':' && !is_escaped)
-			break;
-		is_escaped = *s == '\\';
-	}
-	return s;
-}
-
-static int set_lower(struct parse *p, const struct opt_row *row, char *value)
-{
-	_cleanup_(strv_freep) char **lower = NULL;
-	size_t n = 0;
-
-	(void)row;
-	for (const char *s = value, *end; *s; s = end + (*end == ':')) {
-		char *path;
-		int r;
-
-		end = lower_end(s);
-		if (end == s)
-			continue;
-		if (s[0] == '/' && s[1] == '/')
-			return fail(p, "plugin layers are not supported: %.*s", (int)(end - s), s);
-		r = options_path_parse(p->cwd, s, end, &path);
-		if (r == 0)
-			r = strv_push(&lower, &n, path);
-		if (r < 0)
-			return r;
-	}
-	strv_freep(&p->o.lower);
-	p->o.lower = steal_ptr(&lower);
-	p->o.n_lower = n;
-	return 0;
-}
-
-static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
-{
-	struct id_maps *field = (struct id_maps *)((char *)&p->o + row->field);
-	struct id_maps maps;
-	int r = idmap_parse(value, &maps);
-
-	if (r == -EINVAL)
-		return fail(p, "invalid mapping specified: %s; the form is %s%s", value, row->name,
-			    row->form);
-	if (r < 0)
-		return r;
-	free(field->rows);
-	*field = maps;
-	return 0;
-}
-
-static int bad_value(struct parse *p, const struct opt_row *row, const char *value)
-{
-	return fail(p, "invalid value for %.*s: %s; it takes %s", name_len(row), row->name, value,
-		    row->form);
-}
-
-static int set_squash_id(struct parse *p, const struct opt_row *row, char *value)
-{
-	int64_t v;
-
-	/* -1 is how 1.x spells "do not", and (uid_t)-1 is nobody's id. */
-	if (!options_number_integer(value, &v) || v < -1 || v >= UINT32_MAX)
-		return bad_value(p, row, value);
-	*(int64_t *)((char *)&p->o + row->field) = v;
-	return 0;
-}
-
-static int set_flag(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)value;
-	*((bool *)((char *)&p->o + row->field)) = true;
-	return 0;
-}
-
-static int set_debug(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->o.is_foreground = true;
-	return set_flag(p, row, value);
-}
-
-static int set_bool(struct parse *p, const struct opt_row *row, char *value)
-{
-	int64_t v;
-
-	if (!options_number_integer(value, &v))
-		return bad_value(p, row, value);
-	*((bool *)((char *)&p->o + row->field)) = v != 0;
-	return 0;
-}
-
-/* The field says the contrary of the option. */
-static int set_not_bool(struct parse *p, const struct opt_row *row, char *value)
-{
-	bool *field = (bool *)((char *)&p->o + row->field);
-	int r = set_bool(p, row, value);
-
-	if (r == 0)
-		*field = !*field;
-	return r;
-}
-
-static int set_timeout(struct parse *p, const struct opt_row *row, char *value)
-{
-	char *end;
-	double v = strtod(value, &end);
-
-	if (end == value || *end || !isfinite(v) || v < 0)
-		return bad_value(p, row, value);
-	p->o.timeout_s = v;
-	return 0;
-}
-
-static int set_xattr_permissions(struct parse *p, const struct opt_row *row, char *value)
-{
-	int64_t v;
-
-	if (!options_number_integer(value, &v) || v < 0 || v > 2)
-		return bad_value(p, row, value);
-	p->o.xattr_permissions = (int)v;
-	return 0;
-}
-
-static int set_redirect_dir(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)row;
-	if (strcmp(value, "off") != 0)
-		return fail(p, "fuse-overlayfs only supports redirect_dir=off");
-	p->o.has_no_redirects = true;
-	return 0;
-}
-
-/* The index of the value among the words between the bars of the form; -1: it is none of them. */
-static int word_number(const struct opt_row *row, const char *value)
-{
-	const size_t len = strcspn(value, "|,");
-	int k = 0;
-
-	for (const char *word = len && !value[len] ? row->form : NULL; word; k++) {
-		const char *bar = strchr(word, '|');
-
-		if (strncmp(word, value, len) == 0 && strchr("|,", word[len]))
-			return k;
-		word = bar ? bar + 1 : NULL;
-	}
-	return -1;
-}
-
-/* A field that is an enumeration in the order of the words. */
-static int set_word(struct parse *p, const struct opt_row *row, char *value)
-{
-	const int k = word_number(row, value);
-
-	if (k < 0)
-		return bad_value(p, row, value);
-	*(int *)((char *)&p->o + row->field) = k;
-	return 0;
-}
-
-static int set_layers(struct parse *p, const struct opt_row *row, char *value)
-{
-	const int k = word_number(row, value);
-
-	p->o.has_static_layers = k == 1;
-	return k < 0 ? bad_value(p, row, value) : 0;
-}
-
-static int ignore_word(struct parse *p, const struct opt_row *row, char *value)
-{
-	return word_number(row, value) < 0 ? bad_value(p, row, value) : 0;
-}
-
-static int set_cow(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->o.is_cow_given = true;
-	return set_word(p, row, value);
-}
-
-static int set_promote(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->o.promote_rate = PROMOTE_POLICY_RATE_DEFAULT;
-	if (options_number_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
-		p->o.promote = PROMOTE_POLICY_AUTO;
-		return 0;
-	}
-	return set_word(p, row, value);
-}
-
-static int set_size(struct parse *p, const struct opt_row *row, char *value)
-{
-	return options_number_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
-			       options_number_scaled(value, "kmgt", 1024, &p->o.max_bytes)
-		       ? 0
-		       : bad_value(p, row, value);
-}
-
-static int set_inodes(struct parse *p, const struct opt_row *row, char *value)
-{
-	return options_number_scaled(value, "km", 1000, &p->o.max_inodes) ||
-			       options_number_scaled(value, "KM", 1000, &p->o.max_inodes)
-		       ? 0
-		       : bad_value(p, row, value);
-}
-
-static int set_copies(struct parse *p, const struct opt_row *row, char *value)
-{
-	int64_t v;
-
-	if (strcmp(value, "auto") == 0)
-		p->o.copies = OPTIONS_COPIES_AUTO;
-	else if (strcmp(value, "all") == 0)
-		p->o.copies = OPTIONS_COPIES_ALL;
-	else if (options_number_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
-		p->o.copies = (uint32_t)v;
-	else
-		return bad_value(p, row, value);
-	return 0;
-}
-
-static int set_predictor(struct parse *p, const struct opt_row *row, char *value)
-{
-	const enum predictor_kind kind = predictor_by_name(value);
-
-	if (kind == PREDICTOR_KINDS)
-		return bad_value(p, row, value);
-	p->o.predictor = kind;
-	return 0;
-}
-
-static int set_window(struct parse *p, const struct opt_row *row, char *value)
-{
-	char *end;
-	double v = strtod(value, &end);
-
-	if (end == value || *end || !(v > 0 && v <= WINDOW_MAX_S))
-		return bad_value(p, row, value);
-	p->o.window_s = v;
-	return 0;
-}
-
-static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
-{
-	int64_t v;
-
-	return options_number_integer(value, &v) ? 0 : bad_value(p, row, value);
-}
-
-static int ignore(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)p, (void)row, (void)value;
-	return 0;
-}
-
-static int kernel_word(struct parse *p, const char *word)
-{
-	int r = p->kernel.len > 0 ? buf_put(&p->kernel, ",", 1) : 0;
-
-	return r < 0 ? r : buf_put(&p->kernel, word, strlen(word));
-}
-
-static int pass_on(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)value;
-	return kernel_word(p, row->name);
-}
-
-/* The kernel knows no such thing: libfuse has it let everybody in, and would refuse others itself,
- * which opens and names that the kernel keeps pass by. Of a mount by root, owner and root are one,
- * and the kernel lets in the owner alone. */
-static int allow_root(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)row, (void)value;
-	p->allows_root = true;
-	return 0;
-}
-
-static int allow_other(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->allows_other = true;
-	return pass_on(p, row, value);
-}
-
-static int pass_on_access(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->o.is_readonly = strcmp(row->name, "ro") == 0;
-	return pass_on(p, row, value);
-}
-
-/* libfuse knows "noatime" only: the other is its absence. */
-static int set_atime(struct parse *p, const struct opt_row *row, char *value)
-{
-	(void)value;
-	p->o.keeps_atime = strcmp(row->name, "atime") == 0;
-	return 0;
-}
-
-#define FIELD(f) offsetof(struct mount_opts, f)
-#define FLAG	 "0 or 1"
-
-static const struct opt_row rows[] = {
-	{ "lowerdir=", set_lower, 0, NULL },
-	{ "upperdir=", set_path, FIELD(upper), NULL },
-	{ "workdir=", set_path, FIELD(work), NULL },
-	{ "uidmapping=", set_id_maps, FIELD(uids), "ON_DISK:SHOWN:COUNT[:...]" },
-	{ "gidmapping=", set_id_maps, FIELD(gids), "ON_DISK:SHOWN:COUNT[:...]" },
-	{ "squash_to_root", set_flag, FIELD(squash_to_root), NULL },
-	{ "squash_to_uid=", set_squash_id, FIELD(squash_uid), "a user id" },
-	{ "squash_to_gid=", set_squash_id, FIELD(squash_gid), "a group id" },
-	{ "static_nlink", set_flag, FIELD(has_static_nlink), NULL },
-	{ "noacl", set_flag, FIELD(has_no_acl), NULL },
-	{ "xattr_permissions=", set_xattr_permissions, 0, "0, 1 or 2" },
-	{ "userxattr", set_flag, FIELD(is_userxattr), NULL },
-	{ "volatile", set_flag, FIELD(is_volatile), NULL },
-	{ "fsync=", set_not_bool, FIELD(is_volatile), FLAG },
-	{ "sync=", set_not_bool, FIELD(is_volatile), FLAG },
-	{ "noxattrs=", set_bool, FIELD(has_no_xattrs), FLAG },
-	{ "timeout=", set_timeout, 0, "seconds, 0 or more" },
-	{ "writeback=", set_bool, FIELD(is_writeback), FLAG },
-	{ "cow=", set_cow, FIELD(cow), "map|copy" },
-	{ "io=", set_word, FIELD(io), "auto|passthrough|cached|direct" },
-	{ "coherence=", set_word, FIELD(coherence), "auto|strict|fast" },
-	{ "share=", set_word, FIELD(share), "off|pages" },
-	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
-	{ "locks=", set_word, FIELD(locks), "local|server" },
-	{ "promote=", set_promote, FIELD(promote),
-	  "off|auto|eager, or bytes a second, with K, M or G behind them" },
-	{ "copies=", set_copies, 0, "auto, all or a number of mounts" },
-	{ "layers=", set_layers, 0, "auto|static" },
-	{ "size=", set_size, 0, "bytes, with K, M, G or T behind them" },
-	{ "inodes=", set_inodes, 0, "a number, with k or m behind it" },
-	{ "prefetch=", set_word, FIELD(prefetch), "off|read|full" },
-	{ "prefetch_window=", set_window, 0, "seconds, above 0 and at most 60" },
-	{ "predictor=", set_predictor, 0, "default, latest or draw" },
-	{ "private", set_flag, FIELD(is_private), NULL },
-	{ "standalone", set_flag, FIELD(is_standalone), NULL },
-	{ "strict", set_flag, FIELD(is_strict), NULL },
-	{ "redirect_dir=", set_redirect_dir, 0, NULL },
-	{ "xino=", ignore_word, 0, "off|auto|on" },
-	{ "debug", set_debug, FIELD(is_debug), NULL },
-	{ "threaded=", ignore_integer, 0, "a number" },
-	{ "fast_ino=", ignore_integer, 0, "a number" },
-	{ "fast_ino_check=", ignore_integer, 0, "a number" },
-	{ "plugins=", ignore, 0, NULL },
-	{ "context=", ignore, 0, NULL },
-	{ "ino32_t", ignore, 0, NULL },
-	{ "splice_write", ignore, 0, NULL },
-	{ "splice_read", ignore, 0, NULL },
-	{ "splice_move", ignore, 0, NULL },
-	{ "kernel_cache", ignore, 0, NULL },
-	{ "max_write", ignore, 0, NULL },
-	{ "max_write=", ignore, 0, NULL },
-	/* Some versions of libfuse refuse a session that is given one of these two. */
-	{ "diratime", ignore, 0, NULL },
-	{ "nodiratime", ignore, 0, NULL },
-	{ "ro", pass_on_access, 0, NULL },
-	{ "rw", pass_on_access, 0, NULL },
-	{ "suid", pass_on, 0, NULL },
-	{ "nosuid", pass_on, 0, NULL },
-	{ "dev", pass_on, 0, NULL },
-	{ "nodev", pass_on, 0, NULL },
-	{ "exec", pass_on, 0, NULL },
-	{ "noexec", pass_on, 0, NULL },
-	{ "atime", set_atime, 0, NULL },
-	{ "noatime", set_atime, 0, NULL },
-	{ "allow_root", allow_root, 0, NULL },
-	{ "allow_other", allow_other, 0, NULL },
-	{ "default_permissions", pass_on, 0, NULL },
-};
 
 /* Is this an option that mount(8) and systemd read in fstab(5), and pass on all the same? */
 static bool is_for_mount(const char *arg)
@@ -495,37 +33,21 @@ static bool is_for_mount(const char *arg)
 	       !strncmp(arg, "x-", 2) || !strncmp(arg, "X-", 2);
 }
 
-static int remember_unknown(struct parse *p, const char *arg)
+static int remember_unknown(struct options_parser *p, const char *arg)
 {
 	if (p->is_helper && is_for_mount(arg))
 		return 0;
-	return strv_push(&p->o.unknown, &p->o.n_unknown, strdup(arg));
+	return options_strv_push(&p->o.unknown, &p->o.n_unknown, strdup(arg));
 }
 
-static int parse_option(struct parse *p, char *opt)
+static int set(struct options_parser *p, char *opt)
 {
-	size_t len = strcspn(opt, "=");
+	int r = options_set(p, opt);
 
-	if (opt[0] == '\0')
-		return 0;
-	if (opt[len] == '=')
-		len++;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		size_t value_len;
-
-		if (strncmp(rows[i].name, opt, len) != 0 || rows[i].name[len] != '\0')
-			continue;
-		value_len = strlen(opt + len);
-		if (value_len >= 2 && opt[len] == '"' && opt[len + value_len - 1] == '"') {
-			opt[len + value_len - 1] = '\0';
-			len++;
-		}
-		return rows[i].set(p, &rows[i], opt + len);
-	}
-	return remember_unknown(p, opt);
+	return r == -ENOENT ? remember_unknown(p, opt) : r;
 }
 
-static int parse_option_list(struct parse *p, const char *list)
+static int parse_option_list(struct options_parser *p, const char *list)
 {
 	_cleanup_(freep) char *copy = strdup(list);
 	bool may_quote = true;
@@ -552,21 +74,21 @@ static int parse_option_list(struct parse *p, const char *list)
 			*s++ = '\0';
 		else
 			s = NULL;
-		r = parse_option(p, opt);
+		r = set(p, opt);
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
 
-static int parse_dash(struct parse *p, const char *arg)
+static int parse_dash(struct options_parser *p, const char *arg)
 {
 	char debug[] = "debug";
 
 	if (strcmp(arg, "-f") == 0)
 		p->o.is_foreground = true;
 	else if (strcmp(arg, "-d") == 0 || strcmp(arg, "--debug") == 0)
-		return parse_option(p, debug);
+		return set(p, debug);
 	else if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
 		p->o.wants_help = true;
 	else if (strcmp(arg, "-V") == 0 || strcmp(arg, "--version") == 0)
@@ -583,9 +105,9 @@ static bool is_helper_name(const char *program)
 	return !strcmp(slash ? slash + 1 : program, "mount.veneer");
 }
 
-static int put_source(struct parse *p, const char *s)
+static int put_source(struct options_parser *p, const char *s)
 {
-	int r = kernel_word(p, "fsname=");
+	int r = options_put_word(p, "fsname=");
 
 	for (; *s && r == 0; s++) {
 		if (*s == ',' || *s == '\\')
@@ -596,10 +118,10 @@ static int put_source(struct parse *p, const char *s)
 	return r;
 }
 
-/* mount -a takes for mounted what has the source and the place of the line in fstab(5). Where an
- * engine's path tells which container it is, /proc/mounts names that; not with share=pages, where
- * one file system is that of several. */
-static int set_source(struct parse *p)
+/* mount -a finds a mount by the source and the mount point of its line in fstab(5). If an engine's
+ * path names a container, the source in /proc/mounts names it too; not with share=pages, where
+ * several containers have one file system. */
+static int set_source(struct options_parser *p)
 {
 	char id[NAME_MAX + 1], source[sizeof("fuse-overlayfs:") + NAME_MAX];
 
@@ -612,15 +134,15 @@ static int set_source(struct parse *p)
 	return put_source(p, source);
 }
 
-/* As a blank behind a comma makes them, or a forgotten -o: ignored, they would mount something
- * else. */
+/* After a blank behind a comma, or without -o, these become arguments: ignored, the mount would be
+ * another one. */
 static bool is_stray(const char *arg)
 {
 	return !strncmp(arg, "lowerdir=", 9) || !strncmp(arg, "upperdir=", 9) ||
 	       !strncmp(arg, "workdir=", 8);
 }
 
-static int parse_argv(struct parse *p, int argc, char *const *argv)
+static int parse_argv(struct options_parser *p, int argc, char *const *argv)
 {
 	const char *last = NULL;
 
@@ -644,7 +166,7 @@ static int parse_argv(struct parse *p, int argc, char *const *argv)
 		} else if (i + 1 < argc) {
 			r = parse_option_list(p, argv[++i]);
 		} else {
-			r = fail(p, "missing argument after -o");
+			r = options_fail(p, "missing argument after -o");
 		}
 		if (r < 0)
 			return r;
@@ -652,85 +174,90 @@ static int parse_argv(struct parse *p, int argc, char *const *argv)
 	return 0;
 }
 
-static int check_complete(struct parse *p, bool is_root)
+static int check_complete(struct options_parser *p, bool is_root)
 {
 	const struct mount_opts *o = &p->o;
 
 	if (o->wants_help || o->wants_version)
 		return 0;
 	if (p->stray)
-		return fail(p,
-			    "%s is not a part of -o: put -o before the options, and no blank "
-			    "between them",
-			    p->stray);
+		return options_fail(
+			p,
+			"%s is not a part of -o: put -o before the options, and no blank "
+			"between them",
+			p->stray);
 	if (!o->mountpoint || !o->mountpoint[0])
-		return fail(
+		return options_fail(
 			p,
 			"no mountpoint specified: the last argument is the directory to mount at");
 	if (o->n_lower == 0)
-		return fail(p, "lowerdir not specified: -o "
-			       "lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
+		return options_fail(p, "lowerdir not specified: -o "
+				       "lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
 	if (p->allows_root && p->allows_other)
-		return fail(p, "allow_root and allow_other exclude each other: give one of them");
+		return options_fail(
+			p, "allow_root and allow_other exclude each other: give one of them");
 	if (p->allows_root && !is_root)
-		return fail(p, "allow_root takes a mount by root: this kernel lets in the user who "
-			       "mounts, without an option, "
-			       "or everybody, with allow_other");
+		return options_fail(
+			p, "allow_root takes a mount by root: this kernel lets in the user who "
+			   "mounts, without an option, "
+			   "or everybody, with allow_other");
 	if (o->is_strict && o->n_unknown)
-		return fail(p, "unknown option: %s; with strict that is an error", o->unknown[0]);
+		return options_fail(p, "unknown option: %s; with strict that is an error",
+				    o->unknown[0]);
 	/* A read-only mount never touches its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
-		return fail(p, "workdir not specified: an upperdir needs one, a directory on the "
-			       "same file system");
+		return options_fail(
+			p, "workdir not specified: an upperdir needs one, a directory on the "
+			   "same file system");
 	if (o->share == SHARE_PAGES && (o->io == IO_PASSTHROUGH || o->io == IO_DIRECT))
-		return fail(p, "share=pages shares the pages of cached files: not with "
-			       "io=passthrough or io=direct");
+		return options_fail(p, "share=pages shares the pages of cached files: not with "
+				       "io=passthrough or io=direct");
 	if (o->share == SHARE_PAGES && o->timeout_s <= 0)
-		return fail(p, "share=pages shares what the kernel keeps: not with timeout=0");
+		return options_fail(p,
+				    "share=pages shares what the kernel keeps: not with timeout=0");
 	return 0;
 }
 
 /* Begin with the defaults; given options come after, and prevail. */
-static int begin_kernel_words(struct parse *p, bool is_root)
+static int begin_kernel_words(struct options_parser *p, bool is_root)
 {
 	_cleanup_(buf_release) struct buf given = p->kernel;
 	int r;
 
 	p->kernel = (struct buf){ 0 };
-	r = kernel_word(p, "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions");
+	r = options_put_word(p, "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions");
 	if (r == 0 && is_root)
-		r = kernel_word(p, p->allows_root ? "suid" : "allow_other,suid");
+		r = options_put_word(p, p->allows_root ? "suid" : "allow_other,suid");
 	if (r == 0 && given.len)
 		r = buf_put(&p->kernel, ",", 1) ?: buf_put(&p->kernel, given.data, given.len);
 	return r;
 }
 
-int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
-		  struct mount_opts *ret, char *err, size_t err_size)
+int options_parse(const struct options_argv *a, struct mount_opts *ret, char *err, size_t err_size)
 {
-	_cleanup_(parse_release) struct parse p = {
+	_cleanup_(parse_release) struct options_parser p = {
 		.o = {
 			.squash_uid = -1,
 			.squash_gid = -1,
-			.timeout_s = DEFAULT_TIMEOUT_S,
+			.timeout_s = OPTIONS_DEFAULT_TIMEOUT_S,
 			.window_s = DEFAULT_WINDOW_S,
 			.is_writeback = true,
 		},
-		.cwd = cwd,
+		.cwd = a->cwd,
 		.err = err,
 		.err_size = err_size,
 	};
 	int r;
 
-	r = parse_argv(&p, argc, argv);
+	r = parse_argv(&p, a->argc, a->argv);
 	if (r == 0)
-		r = check_complete(&p, is_root);
+		r = check_complete(&p, a->is_root);
 	if (r == 0)
-		r = begin_kernel_words(&p, is_root);
+		r = begin_kernel_words(&p, a->is_root);
 	if (r == 0)
 		r = set_source(&p);
 	if (r == 0 && !p.o.keeps_atime)
-		r = kernel_word(&p, "noatime");
+		r = options_put_word(&p, "noatime");
 	if (r == 0)
 		r = buf_put(&p.kernel, "", 1);
 	if (r < 0)
@@ -739,7 +266,7 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 		p.o.cow = COW_COPY;
 	if (p.o.share == SHARE_PAGES) {
 		p.o.io = IO_CACHED;
-		/* The kernel's own are those of an inode, which several mounts have. */
+		/* The kernel keeps locks by inode, which several mounts share. */
 		p.o.locks = LOCKING_SERVER;
 	}
 	p.o.kernel_opts = (char *)steal_ptr(&p.kernel.data);
@@ -750,8 +277,8 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 
 void options_release(struct mount_opts *o)
 {
-	strv_freep(&o->lower);
-	strv_freep(&o->unknown);
+	options_strv_freep(&o->lower);
+	options_strv_freep(&o->unknown);
 	free(o->upper);
 	free(o->work);
 	free(o->mountpoint);
@@ -759,68 +286,4 @@ void options_release(struct mount_opts *o)
 	free(o->gids.rows);
 	free(o->kernel_opts);
 	*o = (struct mount_opts){ 0 };
-}
-
-/* ---- what holds ---- */
-
-__attribute__((format(printf, 2, 3))) static int put(struct buf *b, const char *format, ...)
-{
-	char text[128];
-	va_list ap;
-	int n;
-
-	va_start(ap, format);
-	n = vsnprintf(text, sizeof(text), format, ap);
-	va_end(ap);
-	return buf_put(b, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1)
-		       ?: buf_put(b, ",", 1);
-}
-
-/* The word of the form that the field stands for. */
-static int put_choice(struct buf *b, const struct opt_row *row, int k)
-{
-	const char *word = row->form;
-
-	for (; k > 0 && strchr(word, '|'); k--)
-		word = strchr(word, '|') + 1;
-	return put(b, "%s%.*s", row->name, (int)strcspn(word, "|,"), word);
-}
-
-static int put_row(struct buf *b, const struct opt_row *row, const struct mount_opts *o)
-{
-	const char *field = (const char *)o + row->field;
-
-	if (row->set == set_word || row->set == set_cow)
-		return put_choice(b, row, *(const int *)field);
-	if (row->set == set_promote)
-		return put_choice(b, row, (int)o->promote);
-	if (row->set == set_layers)
-		return put_choice(b, row, o->has_static_layers);
-	return (row->set == set_flag || row->set == set_debug) && *(const bool *)field
-		       ? put(b, "%s", row->name)
-		       : 0;
-}
-
-static int put_numbers(struct buf *b, const struct mount_opts *o)
-{
-	int r = o->has_no_xattrs ? put(b, "noxattrs=1") : 0;
-
-	r = r ?: o->timeout_s != DEFAULT_TIMEOUT_S ? put(b, "timeout=%g", o->timeout_s) : 0;
-	r = r ?: o->xattr_permissions ? put(b, "xattr_permissions=%d", o->xattr_permissions) : 0;
-	r = r ?: o->max_bytes ? put(b, "size=%" PRIu64, o->max_bytes) : 0;
-	return r ?: o->max_inodes ? put(b, "inodes=%" PRIu64, o->max_inodes) : 0;
-}
-
-int options_in_effect(const struct mount_opts *o, char **ret)
-{
-	_cleanup_(buf_release) struct buf b = { 0 };
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < sizeof(rows) / sizeof(*rows); i++)
-		r = put_row(&b, &rows[i], o);
-	r = r ?: put_numbers(&b, o);
-	r = r ?: buf_put(&b, o->kernel_opts, strlen(o->kernel_opts) + 1);
-	if (r == 0)
-		*ret = (char *)steal_ptr(&b.data);
-	return r;
 }

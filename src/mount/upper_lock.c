@@ -4,8 +4,8 @@
  * anything; without a locked `work` it removes it. Hence:
  *  1. A living mount that had the lock of the root when it began has the `work` locked that
  *     WORK_ATTR names.
- * CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the root, as long as
- * it lives in this boot. A mount sets it that has the `work` locked which WORK_ATTR names, and
+ * CONTESTED_ATTR names the `work` of a mount that runs without the lock of the root, as long as it
+ * lives in this boot. A mount sets it that has the `work` locked which WORK_ATTR names, and
  *  2. no mount begins while it names another's.
  * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one
  * by the lock of the root and one against it, each writes its own attribute first and reads the
@@ -31,10 +31,10 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#define WAIT_MS 5000
-#define STEP_MS 5
-#define WORD_MS 200 /* then it is said; a mount that is just being closed has gone by then */
-#define ASK_MS	1000 /* then its holder is asked to let it go */
+#define WAIT_MS	    5000
+#define STEP_MS	    5
+#define WARN_MS	    200 /* then log it; a mount that is being closed has gone by then */
+#define TAKEOVER_MS 1000 /* then ask its holder to make room */
 
 #define WORK_ATTR      UPPER_LOCK_WORK_ATTR
 #define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR
@@ -49,7 +49,7 @@ struct names {
 	char here[TEXT_SIZE]; /* what a CONTESTED_ATTR of this root and this boot begins with */
 };
 
-/* Of no other file, ever; numbers alone are given again. */
+/* An identity that no other file ever gets: inode numbers alone are used again. */
 static bool identify(int fd, char ret[ID_SIZE])
 {
 	struct statfs fs;
@@ -64,7 +64,8 @@ static bool identify(int fd, char ret[ID_SIZE])
 	return true;
 }
 
-/* The kernel's own: containers of systemd-nspawn have a file of theirs on that name. */
+/* Read the kernel's boot id: containers of systemd-nspawn have another file mounted on that name.
+ */
 static bool find_boot(char ret[BOOT_ID_SIZE])
 {
 	struct statfs fs;
@@ -81,7 +82,7 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 	*ret = (struct names){ .work = "" };
 	if (!identify(rootfd, root))
 		return;
-	/* Any boot may be this one where the boot is not known. */
+	/* If the boot is not known, any boot may be this one. */
 	snprintf(ret->here, sizeof(ret->here), has_boot ? "%s %s " : "%s ", root, boot);
 	if (l->fd < 0 || !identify(l->fd, work))
 		return;
@@ -90,7 +91,7 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 		snprintf(ret->contested, sizeof(ret->contested), "%s %s %s", root, boot, work);
 }
 
-/* Read an attribute; a text that no mount of ours would write comes from another program. */
+/* Read an attribute; a text that veneer never writes comes from another program. */
 static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -106,7 +107,7 @@ static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 	return n < 0 ? (int)n : 0;
 }
 
-/* enum contest or -errno. A copy of the upper, and the next boot, has no mount that goes on. */
+/* enum contest or -errno. In a copy of the upper, and after a boot, the attribute is void. */
 static int read_contest(int rootfd, const struct names *n)
 {
 	char text[TEXT_SIZE];
@@ -121,7 +122,7 @@ static int read_contest(int rootfd, const struct names *n)
 	return *n->contested && !strcmp(text, n->contested) ? CONTEST_OURS : CONTEST_OTHER;
 }
 
-/* Without WORK_ATTR nobody goes on against the lock of the root. */
+/* Without WORK_ATTR no mount can contest the lock of the root. */
 static int change_work(int rootfd, const char *before, const char *after)
 {
 	int r = *after ? mode_relax_set_xattr(rootfd, WORK_ATTR, after, strlen(after)) : -ENODATA;
@@ -132,8 +133,8 @@ static int change_work(int rootfd, const char *before, const char *after)
 	return r == -ENODATA ? 0 : r;
 }
 
-/* This mount has the lock of the root. -EAGAIN: another goes on without. */
-static int settle(struct upper_lock *l, int rootfd)
+/* Claim the upper: this mount has the lock of the root. -EAGAIN: another mount contests it. */
+static int claim(struct upper_lock *l, int rootfd)
 {
 	char before[TEXT_SIZE];
 	struct names n;
@@ -167,7 +168,7 @@ static bool is_named(int rootfd, const struct names *n)
 
 /* Contest the upper: another process has the lock of the root. own: this mount's directory in
  * `work`, or "". -EAGAIN: it may be a mount. */
-static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *own)
+static int contest(struct upper_lock *l, int rootfd, bool is_resumed, const char *own)
 {
 	struct names n;
 	int c;
@@ -177,7 +178,7 @@ static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *o
 		return -EAGAIN;
 	c = read_contest(rootfd, &n);
 	/* Versions that lock no `work` have a directory of theirs in it locked. */
-	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, own)))
+	if (c < 0 || c == CONTEST_OTHER || (!is_resumed && workdir_has_another(l->fd, own)))
 		return -EAGAIN;
 	if (c != CONTEST_OURS &&
 	    mode_relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
@@ -188,7 +189,7 @@ static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *o
 	return l->is_contested ? 0 : -EAGAIN;
 }
 
-/* No other user can have opened it. */
+/* Can no other user have opened it? */
 static bool is_private(int fd, int rootfd)
 {
 	struct stat st, root;
@@ -197,7 +198,7 @@ static bool is_private(int fd, int rootfd)
 	       st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
-static void take_work(struct upper_lock *l, int top, int rootfd)
+static void lock_work(struct upper_lock *l, int top, int rootfd)
 {
 	_cleanup_(closep) int fd = -1;
 
@@ -207,30 +208,30 @@ static void take_work(struct upper_lock *l, int top, int rootfd)
 		l->fd = steal_fd(&fd);
 }
 
-/* -EAGAIN: not now. A file system without locks is used without. */
-static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_left, int waited)
+/* -EAGAIN: not now. On a file system without flock(2) the upper is used without a lock. */
+static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_resumed, int waited)
 {
 	int r;
 
 	if (l->fd < 0 && top >= 0)
-		take_work(l, top, rootfd);
+		lock_work(l, top, rootfd);
 	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return 0;
-		return l->fd >= 0 && (is_left || waited >= WORD_MS)
-			       ? contest(l, rootfd, is_left, "")
+		return l->fd >= 0 && (is_resumed || waited >= WARN_MS)
+			       ? contest(l, rootfd, is_resumed, "")
 			       : -EAGAIN;
 	}
-	/* The mount before gives `work` back first. */
+	/* The previous mount unlocks `work` first. */
 	if (l->fd < 0 && top >= 0)
-		take_work(l, top, rootfd);
-	r = settle(l, rootfd);
+		lock_work(l, top, rootfd);
+	r = claim(l, rootfd);
 	if (r < 0)
 		flock(rootfd, LOCK_UN);
 	return r;
 }
 
-static void say_waits(const char *path, int rootfd, const struct mount_dirs *dirs)
+static void warn_waiting(const char *path, int rootfd, const struct mount_dirs *dirs)
 {
 	const pid_t holder = file_flock_holder(rootfd);
 	char of[32] = "";
@@ -245,14 +246,14 @@ static void say_waits(const char *path, int rootfd, const struct mount_dirs *dir
 		 path, of, WAIT_MS / 1000);
 }
 
-static void say_contested(const char *path, int rootfd)
+static void warn_contested(const char *path, int rootfd)
 {
 	const pid_t holder = file_flock_holder(rootfd);
 	char by[32] = "another process";
 
 	if (holder)
 		snprintf(by, sizeof(by), "process %d", (int)holder);
-	log_warn("%s holds a lock of upperdir %s and is no mount of it: going on by the lock of "
+	log_warn("%s locks upperdir %s without being a mount of it: relying on the lock of "
 		 "workdir",
 		 by, path);
 }
@@ -285,37 +286,37 @@ static int fail(const struct upper_lock *l, const char *path, int rootfd, int r,
 	return -EBUSY;
 }
 
-/* The last mount may still be on its way out: callers mount again within milliseconds. */
+/* The last mount may still be closing: callers mount again within milliseconds. */
 int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs,
 		    char *err, size_t err_size)
 {
 	const int top = dirs ? dirs->work : -1;
-	const bool is_left = dirs && dirs->lock >= 0;
+	const bool is_resumed = dirs && dirs->lock >= 0;
 	struct stat st;
 	int r;
 
-	*l = (struct upper_lock){ .fd = is_left ? steal_fd(&dirs->lock) : -1 };
-	/* The lock is the dead server's, which had it all the time. */
-	if (is_left && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
+	*l = (struct upper_lock){ .fd = is_resumed ? steal_fd(&dirs->lock) : -1 };
+	/* The descriptor keeps the dead server's lock. */
+	if (is_resumed && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
 		closep(&l->fd);
 	for (int waited = 0;; waited += STEP_MS) {
-		r = try_to_take(l, rootfd, top, is_left, waited);
+		r = try_to_take(l, rootfd, top, is_resumed, waited);
 		if (r != -EAGAIN || waited >= WAIT_MS)
 			break;
-		if (waited == WORD_MS)
-			say_waits(path, rootfd, dirs);
-		if (top >= 0 && waited == ASK_MS && fstat(rootfd, &st) == 0)
+		if (waited == WARN_MS)
+			warn_waiting(path, rootfd, dirs);
+		if (top >= 0 && waited == TAKEOVER_MS && fstat(rootfd, &st) == 0)
 			upper_takeover_ask(top, st.st_dev, st.st_ino);
 		usleep(STEP_MS * 1000);
 	}
 	if (r < 0)
 		return fail(l, path, rootfd, r, err, err_size);
 	if (l->is_contested)
-		say_contested(path, rootfd);
+		warn_contested(path, rootfd);
 	return 0;
 }
 
-void upper_lock_let_go(const struct upper_lock *l, int rootfd)
+void upper_lock_yield(const struct upper_lock *l, int rootfd)
 {
 	if (l->is_contested)
 		return;

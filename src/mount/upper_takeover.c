@@ -23,9 +23,11 @@ int upper_takeover_listen(int workfd, int sig, int *ret_fd)
 
 	if (mkfifoat(workfd, FIFO_NAME, 0600) < 0)
 		return -errno;
-	/* For writing too: else the first client that asks and goes would leave it at its end for
-	 * ever. */
-	fd = openat(workfd, FIFO_NAME, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	/* To poll, for writing too: a fifo that its last writer has closed stays readable. With a
+	 * signal for reading alone: each read of a fifo is a signal to its writers, and this
+	 * process would wake itself for ever. */
+	fd = openat(workfd, FIFO_NAME,
+		    (sig ? O_RDONLY : O_RDWR) | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	if (sig && (fcntl(fd, F_SETSIG, sig) < 0 || fcntl(fd, F_SETOWN, getpid()) < 0 ||
@@ -53,7 +55,7 @@ static void ask_one(int dirfd, const struct request *q)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
 		return;
-	/* A full pipe has been asked already. */
+	/* A full pipe holds requests already. */
 	(void)!write(fd, q, sizeof(*q));
 }
 

@@ -41,7 +41,7 @@ static void each_name(int dirfd, bool (*fn)(int dirfd, const char *name, void *a
 	closedir(d);
 }
 
-/* Locked; -1: it is no mount's, or its mount is alive. */
+/* Open and lock a dead mount's directory; -1: no mount's directory, or the mount is alive. */
 static int open_dead(int parent, const char *name)
 {
 	_cleanup_(closep) int fd = -1;
@@ -70,13 +70,7 @@ static bool remove_any(int dirfd, const char *name, void *arg)
 	return true;
 }
 
-/* A directory of this mount's own. */
-struct own {
-	char *name;
-	int fd;
-};
-
-/* As make_own would have made it, and not just removed by a process that had it locked. */
+/* Is the directory as make_own makes it, and not just removed by a process that had it locked? */
 static bool is_as_made(int fd)
 {
 	struct stat st;
@@ -85,10 +79,10 @@ static bool is_as_made(int fd)
 	       (st.st_mode & 0777) == 0700;
 }
 
-static bool adopt_dead(int parent, const char *name, void *arg)
+static bool reuse_dead(int parent, const char *name, void *arg)
 {
 	_cleanup_(closep) int fd = open_dead(parent, name);
-	struct own *o = arg;
+	struct workdir *o = arg;
 
 	if (fd < 0 || !is_as_made(fd) || !(o->name = strdup(name)))
 		return true;
@@ -97,7 +91,7 @@ static bool adopt_dead(int parent, const char *name, void *arg)
 	return false;
 }
 
-static int make_own(int parent, struct own *ret)
+static int make_own(int parent, struct workdir *ret)
 {
 	_cleanup_(freep) char *name = NULL;
 	_cleanup_(closep) int fd = -1;
@@ -113,72 +107,71 @@ static int make_own(int parent, struct own *ret)
 	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return -errno;
-	*ret = (struct own){ steal_ptr(&name), steal_fd(&fd) };
+	ret->name = steal_ptr(&name);
+	ret->fd = steal_fd(&fd);
 	return 0;
 }
 
-/* Find a directory. Where there is no room for another one, as on a full disk on which a server has
- * died, take one of the dead, emptied. */
-static int find_own(int parent, struct own *ret)
+/* Make a directory, or on a full disk reuse that of a dead mount, emptied. */
+static int find_own(int parent, struct workdir *ret)
 {
 	int r = make_own(parent, ret);
 	const bool wants_room = r == -ENOSPC || r == -EDQUOT;
 
 	if (wants_room)
-		each_name(parent, adopt_dead, ret);
+		each_name(parent, reuse_dead, ret);
 	each_name(parent, remove_dead, NULL);
 	if (ret->fd >= 0)
 		return 0;
-	/* The room of the dead ones is free now. */
+	/* The directories of dead mounts have freed some room. */
 	return wants_room ? make_own(parent, ret) : r;
 }
 
-static int complain(char *err, size_t err_size, int r, const char *what, const char *path)
+static int fail(char *err, size_t err_size, int r, const char *what, const char *path)
 {
 	snprintf(err, err_size, "cannot %s workdir %s: %s%s", what, path, strerror(-r),
 		 r == -ENOSPC || r == -EDQUOT ? "; free some room for it, or mount with ro" : "");
 	return r;
 }
 
-int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd,
-		 char *err, size_t err_size)
+int workdir_open(int top, const char *path, struct workdir *ret, char *err, size_t err_size)
 {
 	_cleanup_(closep) int parent = -1;
-	struct own own = { .fd = -1 };
+	struct workdir w = WORKDIR_NONE;
 	int r;
 
 	if (mkdirat(top, "work", 0700) < 0 && errno != EEXIST)
-		return complain(err, err_size, -errno, "write to", path);
+		return fail(err, err_size, -errno, "write to", path);
 	parent = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (parent < 0)
-		return complain(err, err_size, -errno, "open work in", path);
-	r = find_own(parent, &own);
+		return fail(err, err_size, -errno, "open work in", path);
+	r = find_own(parent, &w);
 	if (r < 0)
-		return complain(err, err_size, r, "write to", path);
-	*ret_parent = steal_fd(&parent);
-	*ret_name = own.name;
-	*ret_fd = own.fd;
+		return fail(err, err_size, r, "write to", path);
+	w.parent = steal_fd(&parent);
+	*ret = w;
 	return 0;
 }
 
-void workdir_close(int parent, char *name, int fd)
+void workdir_close(struct workdir *w)
 {
-	if (parent >= 0 && name)
-		rmtree(parent, name);
-	closep(&fd);
-	closep(&parent);
-	free(name);
+	if (w->parent >= 0 && w->name)
+		rmtree(w->parent, w->name);
+	closep(&w->fd);
+	closep(&w->parent);
+	free(w->name);
+	w->name = NULL;
 }
 
-int workdir_handle(const char *path, const char *name, int fd, char ret[WORKDIR_HANDLE_SIZE])
+int workdir_handle(const char *path, const struct workdir *w, char ret[WORKDIR_HANDLE_SIZE])
 {
 	struct stat st;
 	int n;
 
-	if (fstat(fd, &st) < 0)
+	if (fstat(w->fd, &st) < 0)
 		return -errno;
 	n = snprintf(ret, WORKDIR_HANDLE_SIZE, "%u:%u:%ju %s/work/%s", major(st.st_dev),
-		     minor(st.st_dev), (uintmax_t)st.st_ino, path, name);
+		     minor(st.st_dev), (uintmax_t)st.st_ino, path, w->name);
 	return n < WORKDIR_HANDLE_SIZE ? n : -ENAMETOOLONG;
 }
 
@@ -226,9 +219,9 @@ static int make_dir(int parent, const char *name, int *ret)
 	return *ret < 0 ? -errno : 0;
 }
 
-/* Whole or not at all: of a server that was killed between, the next mount would believe that the
- * machine went down. */
-static int leave_mark(int parent, const char *boot)
+/* Atomic: after a crash between two steps the next mount would believe that the machine went
+ * down. */
+static int write_mark(int parent, const char *boot)
 {
 	_cleanup_(closep) int above = -1, dir = -1, fd = -1;
 	int r = make_dir(parent, "incompat", &above);
@@ -270,8 +263,8 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 	}
 	if (!is_volatile || *then)
 		return 0;
-	r = leave_mark(parent, boot);
-	return r < 0 ? complain(err, err_size, r, "write to", path) : 0;
+	r = write_mark(parent, boot);
+	return r < 0 ? fail(err, err_size, r, "write to", path) : 0;
 }
 
 bool workdir_is_volatile(int parent)
@@ -307,17 +300,18 @@ bool workdir_has_another(int parent, const char *own)
 	return o.is_found;
 }
 
-/* Out of the way in one step: a mark without its boot is one of overlayfs's. A mount that begins
- * makes its directory first and looks at the mark then, so that it is seen here, or sees none. */
-void workdir_end_volatile(int parent, const char *name, int fd)
+/* Move the mark away in one step: a mark without its boot would be one of overlayfs. A new mount
+ * makes its directory first and reads the mark then, so either it is found here or it finds no
+ * mark. */
+void workdir_end_volatile(const struct workdir *w)
 {
 	static const char moved[] = "volatile";
 
-	if (workdir_has_another(parent, name) ||
-	    renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
+	if (workdir_has_another(w->parent, w->name) ||
+	    renameat2(w->parent, VOLATILE_MARK, w->fd, moved, RENAME_NOREPLACE) < 0)
 		return;
-	if (workdir_has_another(parent, name))
-		renameat2(fd, moved, parent, VOLATILE_MARK, RENAME_NOREPLACE);
+	if (workdir_has_another(w->parent, w->name))
+		renameat2(w->fd, moved, w->parent, VOLATILE_MARK, RENAME_NOREPLACE);
 	else
-		unlinkat(parent, "incompat", AT_REMOVEDIR);
+		unlinkat(w->parent, "incompat", AT_REMOVEDIR);
 }

@@ -2,8 +2,9 @@
 #include "veneer/passthrough/passthrough_select.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/cow.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/sys/path.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
@@ -97,7 +98,7 @@ static bool is_settled(struct union_fs *t, struct inode *i, bool writes, uint64_
 {
 	if (t->backing && writes && !clip && !t->quota &&
 	    mapfile_has_uncommitted(i->src.map, i->src.id))
-		return cow_sync_unasked(t, i) == 0 &&
+		return cow_fsync_unasked(t, i) == 0 &&
 		       (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
 	return !mapfile_has_uncommitted(i->src.map, i->src.id);
 }

@@ -10,6 +10,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 
 #include <sys/ioctl.h>
 #include <time.h>
@@ -50,12 +51,11 @@ struct passthrough_table {
 	int devfd;
 	struct passthrough_table_device device;
 	unsigned max;
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct htab by_slot;
-	struct list_link idle, dead;
-	struct sent_on sent_on[CALLERS];
-	struct left_file left[LEFT_FILES];
+	mutex_t lock;
+	GUARDED_BY(lock) struct htab by_slot;
+	GUARDED_BY(lock) struct list_link idle, dead;
+	GUARDED_BY(lock) struct sent_on sent_on[CALLERS];
+	GUARDED_BY(lock) struct left_file left[LEFT_FILES];
 };
 
 static int kernel_open(int devfd, int fd)
@@ -82,7 +82,7 @@ int passthrough_table_new(int devfd, const struct passthrough_table_device *devi
 	b->device = device ? *device
 			   : (struct passthrough_table_device){ kernel_open, kernel_close };
 	b->max = max;
-	pthread_mutex_init(&b->lock, NULL);
+	mutex_init(&b->lock);
 	list_init(&b->idle);
 	list_init(&b->dead);
 	*ret = b;
@@ -99,6 +99,7 @@ void passthrough_table_free(struct passthrough_table *b)
 {
 	if (!b)
 		return;
+	lock_is_private(&b->lock);
 	while (!list_is_empty(&b->dead)) {
 		struct registration *r = container_of(b->dead.next, struct registration, link);
 
@@ -107,7 +108,7 @@ void passthrough_table_free(struct passthrough_table *b)
 	}
 	htab_drain(&b->by_slot, free_registration, NULL);
 	htab_release(&b->by_slot);
-	pthread_mutex_destroy(&b->lock);
+	mutex_destroy(&b->lock);
 	free(b);
 }
 
@@ -187,7 +188,7 @@ static void detach_locked(struct passthrough_table *b, struct node_slot *s)
 
 /* False: there is no room, or no memory. */
 static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
-			 enum passthrough_table_kind kind, uint32_t id)
+			 enum passthrough_table_kind kind, uint32_t id) REQUIRES(b->lock)
 {
 	struct registration *r;
 
@@ -215,7 +216,7 @@ static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
 /* Count one more open on the backing file; CACHED where there is no room for it. */
 static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s,
 					      const struct passthrough_table_ask *ask,
-					      uint32_t fresh, uint32_t *ret_id)
+					      uint32_t fresh, uint32_t *ret_id) REQUIRES(b->lock)
 {
 	/* An idle registration may be of the time before the file was copied up. */
 	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
@@ -342,17 +343,17 @@ void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s)
 
 void passthrough_table_reap(struct passthrough_table *b)
 {
-	pthread_mutex_lock(&b->lock);
+	mutex_lock(&b->lock);
 	while (!list_is_empty(&b->dead)) {
 		struct registration *r = container_of(b->dead.next, struct registration, link);
 
 		list_del(&r->link);
-		pthread_mutex_unlock(&b->lock);
+		mutex_unlock(&b->lock);
 		b->device.close(b->devfd, r->id);
 		free(r);
-		pthread_mutex_lock(&b->lock);
+		mutex_lock(&b->lock);
 	}
-	pthread_mutex_unlock(&b->lock);
+	mutex_unlock(&b->lock);
 }
 
 /* More than max only if the mount had been opened with more. */

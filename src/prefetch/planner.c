@@ -2,6 +2,7 @@
 #include "veneer/prefetch/planner.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +49,8 @@ static int by_use(const void *a, const void *b, void *arg)
 	const struct plan_piece *p = a, *q = b;
 	const uint32_t *first = arg;
 
-	if (p->kind != q->kind)
-		return p->kind < q->kind ? -1 : 1;
-	if (p->file != q->file && first[p->file] != first[q->file])
-		return first[p->file] < first[q->file] ? -1 : 1;
-	if (p->file != q->file)
-		return p->file < q->file ? -1 : 1;
-	return p->extent < q->extent ? -1 : p->extent > q->extent;
+	return COMPARE(p->kind, q->kind) ?: COMPARE(first[p->file], first[q->file])
+	       ?: COMPARE(p->file, q->file) ?: COMPARE(p->extent, q->extent);
 }
 
 static void sort(struct plan *p, uint32_t *first)
@@ -65,6 +61,14 @@ static void sort(struct plan *p, uint32_t *first)
 		if (p->pieces[i].first_ms < first[p->pieces[i].file])
 			first[p->pieces[i].file] = p->pieces[i].first_ms;
 	qsort_r(p->pieces, p->n, sizeof(*p->pieces), by_use, first);
+}
+
+/* Is this start to be left alone for a check? Where reads cannot be told from prefetched data no
+ * start that was read ahead is judged. So now and then one is left alone: when verdicts have not
+ * kept up with starts, which they do where reads are seen. */
+static bool is_check_due(const struct profile_score *s, unsigned starts)
+{
+	return starts >= PLANNER_CHECK_FIRST + PLANNER_CHECK_EVERY * s->judged;
 }
 
 int planner_make(const struct planner_limits *l, struct profile_image *img, struct plan *ret)
@@ -95,7 +99,7 @@ int planner_make(const struct planner_limits *l, struct profile_image *img, stru
 		.nfiles = img->nfiles,
 		.is_trusted = planner_trusts(&img->score),
 		/* A relative's verdicts are not this image's. */
-		.is_check = !img->is_borrowed && planner_checks(&img->score, img->starts),
+		.is_check = !img->is_borrowed && is_check_due(&img->score, img->starts),
 	};
 	img->nfiles = 0;
 	sort(ret, first);
@@ -141,7 +145,7 @@ static int by_number(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-	return x < y ? -1 : x > y;
+	return COMPARE(x, y);
 }
 
 /* The extents that the start read, by the start's number of the file, ascending. */
@@ -196,11 +200,6 @@ void planner_score(struct profile_score *s, double precision, unsigned starts)
 	s->precision = s->judged ? s->precision + SCORE_WEIGHT * (precision - s->precision)
 				 : precision;
 	s->judged = s->judged < due ? due : s->judged + 1;
-}
-
-bool planner_checks(const struct profile_score *s, unsigned starts)
-{
-	return starts >= PLANNER_CHECK_FIRST + PLANNER_CHECK_EVERY * s->judged;
 }
 
 bool planner_trusts(const struct profile_score *s)

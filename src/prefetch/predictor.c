@@ -61,18 +61,13 @@ double predictor_chance(const struct predictor_item *item, unsigned starts)
 
 /* ---- orders ---- */
 
-#define BY(a, b) ((a) < (b) ? -1 : (a) > (b))
-
 static int by_chance(const void *a, const void *b, void *arg)
 {
 	const struct predictor_guess *g = a, *h = b;
 	const struct predictor_item *items = arg, *i = &items[g->item], *k = &items[h->item];
 
-	if (g->chance != h->chance)
-		return BY(h->chance, g->chance);
-	if (i->first_ms != k->first_ms)
-		return BY(i->first_ms, k->first_ms);
-	return i->order != k->order ? BY(i->order, k->order) : BY(g->item, h->item);
+	return COMPARE(h->chance, g->chance) ?: COMPARE(i->first_ms, k->first_ms)
+	       ?: COMPARE(i->order, k->order) ?: COMPARE(g->item, h->item);
 }
 
 static int by_last_touch(const void *a, const void *b, void *arg)
@@ -82,9 +77,7 @@ static int by_last_touch(const void *a, const void *b, void *arg)
 	const int ago_i = i->seen ? __builtin_ctzll(i->seen) : 64,
 		  ago_k = k->seen ? __builtin_ctzll(k->seen) : 64;
 
-	if (ago_i != ago_k)
-		return BY(ago_i, ago_k);
-	return i->order != k->order ? BY(k->order, i->order) : BY(g->item, h->item);
+	return COMPARE(ago_i, ago_k) ?: COMPARE(k->order, i->order) ?: COMPARE(g->item, h->item);
 }
 
 /* ---- the three ---- */

@@ -3,6 +3,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/mem_usage.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/ring.h"
@@ -29,8 +30,8 @@ struct prefetch_io {
 	pthread_t threads[THREADS];
 	size_t nthreads;
 	_Atomic bool is_stopping;
-	pthread_mutex_t lock;
-	size_t next; /* guarded by lock: the first piece that nobody has taken */
+	mutex_t lock;
+	GUARDED_BY(lock) size_t next; /* the first piece that nobody has taken */
 };
 
 static bool is_stopping(struct prefetch_io *f)
@@ -243,6 +244,6 @@ void prefetch_io_stop(struct prefetch_io *f)
 	atomic_store_explicit(&f->is_stopping, true, memory_order_relaxed);
 	for (size_t i = 0; i < f->nthreads; i++)
 		pthread_join(f->threads[i], NULL);
-	pthread_mutex_destroy(&f->lock);
+	mutex_destroy(&f->lock);
 	free(f);
 }

@@ -23,6 +23,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
 #include "veneer/prefetch/planner.h"
@@ -45,6 +46,19 @@
 
 enum step { ASKED, LOADED, COLLECTED, STORED };
 
+static struct {
+	mutex_t lock;
+	pthread_cond_t wake, done;
+	GUARDED_BY(lock) struct list_link list;
+	GUARDED_BY(lock) size_t n;
+	GUARDED_BY(lock) bool is_running;
+} writer = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.wake = PTHREAD_COND_INITIALIZER,
+	.done = PTHREAD_COND_INITIALIZER,
+	.list = { &writer.list, &writer.list },
+};
+
 struct prefetch_session {
 	struct list_link link;
 	struct prefetch_session_config config;
@@ -57,11 +71,10 @@ struct prefetch_session {
 	int dir; /* the writer's; -1 */
 	_Atomic bool is_off;
 
-	/* guarded by writer.lock */
-	enum step step;
-	unsigned refs;
-	bool is_stopped, is_collecting;
-	struct prefetch_io *io;
+	GUARDED_BY(writer.lock) enum step step;
+	GUARDED_BY(writer.lock) unsigned refs;
+	GUARDED_BY(writer.lock) bool is_stopped, is_collecting;
+	GUARDED_BY(writer.lock) struct prefetch_io *io;
 
 	/* The plan, and whether this or a sibling has it fetched: the writer's until LOADED,
 	 * constant then. What was collected: the thread that set is_collecting, then the writer. */
@@ -70,26 +83,12 @@ struct prefetch_session {
 	struct trace_collect collected;
 };
 
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t wake, done;
-	/* guarded by lock */
-	struct list_link list;
-	size_t n;
-	bool is_running;
-} writer = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.wake = PTHREAD_COND_INITIALIZER,
-	.done = PTHREAD_COND_INITIALIZER,
-	.list = { &writer.list, &writer.list },
-};
-
 static struct prefetch_session *learning_of(struct list_link *l)
 {
 	return container_of(l, struct prefetch_session, link);
 }
 
-static void unref_locked(struct prefetch_session *l)
+static void unref_locked(struct prefetch_session *l) REQUIRES(writer.lock)
 {
 	if (--l->refs)
 		return;
@@ -229,7 +228,7 @@ static void collect(struct prefetch_session *l, struct prefetch_io *f, bool has_
 /* ---- the writer ---- */
 
 /* Siblings that start at the same time need the same, and one of them gets it. */
-static bool is_fetched_by_another(const struct prefetch_session *l)
+static bool is_fetched_by_another(const struct prefetch_session *l) REQUIRES(writer.lock)
 {
 	for (struct list_link *i = writer.list.next; i != &writer.list; i = i->next) {
 		const struct prefetch_session *o = learning_of(i);
@@ -240,7 +239,7 @@ static bool is_fetched_by_another(const struct prefetch_session *l)
 	return false;
 }
 
-static void become_loaded(struct prefetch_session *l)
+static void become_loaded(struct prefetch_session *l) REQUIRES(writer.lock)
 {
 	l->step = LOADED;
 	if (!l->is_stopped)
@@ -252,22 +251,24 @@ static void become_loaded(struct prefetch_session *l)
 		prefetch_io_start(l->config.image, &l->plan, l->config.stats, &l->io);
 }
 
-/* With the lock, which is let go of meanwhile. */
+/* The lock is let go of meanwhile. */
 static void do_unlocked(struct prefetch_session *l, void (*fn)(struct prefetch_session *l))
+	REQUIRES(writer.lock)
 {
-	pthread_mutex_unlock(&writer.lock);
+	mutex_unlock(&writer.lock);
 	fn(l);
-	pthread_mutex_lock(&writer.lock);
+	mutex_lock(&writer.lock);
 }
 
-static void collect_locked(struct prefetch_session *l)
+static void collect_locked(struct prefetch_session *l) REQUIRES(writer.lock)
 {
 	const bool has_plan = l->step == LOADED;
+	struct prefetch_io *io = l->io;
 
 	l->is_collecting = true;
-	pthread_mutex_unlock(&writer.lock);
-	collect(l, l->io, has_plan);
-	pthread_mutex_lock(&writer.lock);
+	mutex_unlock(&writer.lock);
+	collect(l, io, has_plan);
+	mutex_lock(&writer.lock);
 	l->io = NULL;
 	l->is_collecting = false;
 	if (has_plan)
@@ -277,7 +278,7 @@ static void collect_locked(struct prefetch_session *l)
 
 /* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing
  * to do for l. */
-static bool advance(struct prefetch_session *l, int64_t *wait_ms)
+static bool advance(struct prefetch_session *l, int64_t *wait_ms) REQUIRES(writer.lock)
 {
 	const int64_t left = l->begin_ms + l->config.window_ms - clock_ms();
 
@@ -321,7 +322,7 @@ static void *run(void *arg)
 {
 	(void)arg;
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	pthread_mutex_lock(&writer.lock);
+	mutex_lock(&writer.lock);
 	for (;;) {
 		int64_t wait_ms = INT64_MAX;
 		bool was_busy = false;
@@ -341,7 +342,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static int start_writer_locked(void)
+static int start_writer_locked(void) REQUIRES(writer.lock)
 {
 	int r;
 
@@ -355,7 +356,9 @@ static int start_writer_locked(void)
 
 /* ---- the mount ---- */
 
-static int make(const struct prefetch_session_config *c, struct prefetch_session **ret)
+/* No other thread knows it yet. */
+static int make(const struct prefetch_session_config *c,
+		struct prefetch_session **ret) UNCHECKED_LOCKS
 {
 	struct prefetch_session *l = calloc(1, sizeof(*l));
 	struct layer *const *layers;
@@ -388,7 +391,7 @@ int prefetch_session_start(const struct prefetch_session_config *c, struct prefe
 	int fd = c->state_fd, r = make(c, &l);
 
 	if (r == 0) {
-		pthread_mutex_lock(&writer.lock);
+		mutex_lock(&writer.lock);
 		r = writer.n < WAITING_MAX ? start_writer_locked() : -EBUSY;
 		if (r == 0) {
 			list_add_tail(&writer.list, &l->link);
@@ -400,7 +403,7 @@ int prefetch_session_start(const struct prefetch_session_config *c, struct prefe
 			unref_locked(l);
 			fd = -1;
 		}
-		pthread_mutex_unlock(&writer.lock);
+		mutex_unlock(&writer.lock);
 	} else {
 		closep(&fd);
 	}
@@ -416,7 +419,7 @@ void prefetch_session_stop(struct prefetch_session *l)
 {
 	if (!l)
 		return;
-	pthread_mutex_lock(&writer.lock);
+	mutex_lock(&writer.lock);
 	l->is_stopped = true;
 	while (l->is_collecting)
 		pthread_cond_wait(&writer.done, &writer.lock);
@@ -424,7 +427,7 @@ void prefetch_session_stop(struct prefetch_session *l)
 		collect_locked(l);
 	pthread_cond_signal(&writer.wake);
 	unref_locked(l);
-	pthread_mutex_unlock(&writer.lock);
+	mutex_unlock(&writer.lock);
 }
 
 void prefetch_session_drain(unsigned timeout_ms)

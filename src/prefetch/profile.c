@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +58,8 @@ uint64_t profile_image_key(const struct profile_stack *s)
 
 /* ---- calls ---- */
 
-int profile_errno(int code)
+/* 0 for SQLITE_OK, SQLITE_ROW and SQLITE_DONE. */
+static int errno_of(int code)
 {
 	switch (code & 0xff) {
 	case SQLITE_OK:
@@ -97,7 +99,12 @@ int profile_fail(int r, char *err, size_t err_size)
 
 int profile_run(struct profile *p, const char *sql)
 {
-	return profile_errno(sqlite3_exec(p->db, sql, NULL, NULL, NULL));
+	return errno_of(sqlite3_exec(p->db, sql, NULL, NULL, NULL));
+}
+
+int profile_prepare(struct profile *p, const char *sql, sqlite3_stmt **ret)
+{
+	return errno_of(sqlite3_prepare_v2(p->db, sql, -1, ret, NULL));
 }
 
 void profile_finish(sqlite3_stmt **s)
@@ -124,14 +131,14 @@ int profile_bind(sqlite3_stmt *s, const char *types, ...)
 		}
 	}
 	va_end(ap);
-	return profile_errno(code);
+	return errno_of(code);
 }
 
 int profile_step(sqlite3_stmt *s)
 {
 	int code = sqlite3_step(s);
 
-	return code == SQLITE_ROW ? 1 : code == SQLITE_DONE ? 0 : profile_errno(code) ?: -EIO;
+	return code == SQLITE_ROW ? 1 : code == SQLITE_DONE ? 0 : errno_of(code) ?: -EIO;
 }
 
 int profile_do_bound(sqlite3_stmt *s)
@@ -192,7 +199,7 @@ static int look(int dirfd, char *err, size_t err_size)
 static int version_of(struct profile *p, int *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, "PRAGMA user_version", -1, &s, NULL));
+	int r = profile_prepare(p, "PRAGMA user_version", &s);
 
 	r = r ?: profile_step(s);
 	if (r > 0)
@@ -274,8 +281,8 @@ int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, s
 	if (r == 0 &&
 	    sqlite3_open_v2(path, &p->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
 			    VFS) != SQLITE_OK) {
-		r = p->db ? profile_fail(profile_errno(sqlite3_extended_errcode(p->db)) ?: -EIO,
-					 err, err_size)
+		r = p->db ? profile_fail(errno_of(sqlite3_extended_errcode(p->db)) ?: -EIO, err,
+					 err_size)
 			  : -ENOMEM;
 		if (is_readonly && faccessat(dirfd, PROFILE_FILE, F_OK, 0) < 0 && errno == ENOENT)
 			r = -ENOENT;

@@ -105,7 +105,7 @@ static int take_item(sqlite3_stmt *s, struct profile_image *img)
 static int load_items(struct profile *p, int64_t id, bool is_borrowed, struct profile_image *img)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, select_items, -1, &s, NULL));
+	int r = profile_prepare(p, select_items, &s);
 	int64_t last_id = 0;
 
 	r = r ?: profile_bind(s, "iii", id, (int64_t)is_borrowed, (int64_t)PROFILE_ITEMS_MAX);
@@ -137,7 +137,7 @@ static int select_one(struct profile *p, const char *where, sqlite3_stmt **ret)
 	char sql[512];
 
 	snprintf(sql, sizeof(sql), "%s%s", select_image, where);
-	return profile_errno(sqlite3_prepare_v2(p->db, sql, -1, ret, NULL));
+	return profile_prepare(p, sql, ret);
 }
 
 /* 1: *ret_id; 0: it was never seen. */
@@ -162,10 +162,7 @@ static int note_layers(struct profile *p, const struct profile_stack *s)
 	int r = profile_run(p, "CREATE TEMP TABLE IF NOT EXISTS mine(key INTEGER PRIMARY KEY); "
 			       "DELETE FROM temp.mine");
 
-	r = r
-		    ?: profile_errno(sqlite3_prepare_v2(
-			       p->db, "INSERT OR IGNORE INTO temp.mine VALUES(?1)", -1, &add,
-			       NULL));
+	r = r ?: profile_prepare(p, "INSERT OR IGNORE INTO temp.mine VALUES(?1)", &add);
 	for (size_t i = 0; r == 0 && i < s->n; i++)
 		r = profile_do(add, "i", (int64_t)s->layers[i]);
 	return r;
@@ -213,9 +210,8 @@ int profile_load(struct profile *p, const struct profile_stack *s, struct profil
 static int load_layers(struct profile *p, int64_t id, struct profile_image *img)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(
-		p->db, "SELECT key FROM layer WHERE image = ?1 ORDER BY pos LIMIT 65536", -1, &s,
-		NULL));
+	int r = profile_prepare(
+		p, "SELECT key FROM layer WHERE image = ?1 ORDER BY pos LIMIT 65536", &s);
 
 	r = r ?: profile_bind(s, "i", id);
 	while (r == 0 && (r = profile_step(s)) == 1) {

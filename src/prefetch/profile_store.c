@@ -44,14 +44,14 @@ static int writer_init(struct profile *p, struct writer *w)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < sizeof(all) / sizeof(*all); i++)
-		r = profile_errno(sqlite3_prepare_v2(p->db, all[i].sql, -1, all[i].s, NULL));
+		r = profile_prepare(p, all[i].sql, all[i].s);
 	return r;
 }
 
 static int one_number(struct profile *p, const char *sql, int64_t a, int64_t *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, sql, -1, &s, NULL));
+	int r = profile_prepare(p, sql, &s);
 
 	if (r == 0 && sqlite3_bind_parameter_count(s))
 		r = profile_bind(s, "i", a);
@@ -61,41 +61,40 @@ static int one_number(struct profile *p, const char *sql, int64_t a, int64_t *re
 	return r == 1 ? 0 : r < 0 ? r : -ENOENT;
 }
 
+/* b is for statements with two parameters. */
 static int run_with(struct profile *p, const char *sql, int64_t a, int64_t b)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, sql, -1, &s, NULL));
+	int r = profile_prepare(p, sql, &s);
 
-	return r ?: profile_do(s, "ii", a, b);
+	return r ?: profile_do(s, sqlite3_bind_parameter_count(s) > 1 ? "ii" : "i", a, b);
 }
 
 static int put_layers(struct profile *p, int64_t image, const uint64_t *layers, size_t n)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(
-		p->db, "INSERT OR IGNORE INTO layer VALUES(?1, ?2, ?3)", -1, &s, NULL));
+	int r = profile_prepare(p, "INSERT OR IGNORE INTO layer VALUES(?1, ?2, ?3)", &s);
 
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = profile_do(s, "iii", image, (int64_t)i, (int64_t)layers[i]);
 	return r;
 }
 
-static int put_image(struct profile *p, uint64_t key, unsigned starts, int64_t at,
-		     const struct profile_score *score, const char *label, int64_t *ret_id)
+static int put_image(struct profile *p, const struct profile_image *img, int64_t *ret_id)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(
-		sqlite3_prepare_v2(p->db,
-				   "INSERT INTO image(key, starts, last_seen, judged, precision, "
-				   "label) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
-				   " ON CONFLICT(key) DO UPDATE SET starts = ?2, last_seen = ?3, "
-				   "judged = ?4, precision = ?5, label = ?6",
-				   -1, &s, NULL));
+	int r = profile_prepare(p,
+				"INSERT INTO image(key, starts, last_seen, judged, precision, "
+				"label) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
+				" ON CONFLICT(key) DO UPDATE SET starts = ?2, last_seen = ?3, "
+				"judged = ?4, precision = ?5, label = ?6",
+				&s);
 
 	r = r
-		    ?: profile_do(s, "iiiidt", (int64_t)key, (int64_t)starts, at,
-				  (int64_t)score->judged, score->precision, label);
-	return r ?: one_number(p, "SELECT id FROM image WHERE key = ?1", (int64_t)key, ret_id);
+		    ?: profile_do(s, "iiiidt", (int64_t)img->key, (int64_t)img->starts,
+				  img->last_seen, (int64_t)img->score.judged, img->score.precision,
+				  img->label);
+	return r ?: one_number(p, "SELECT id FROM image WHERE key = ?1", (int64_t)img->key, ret_id);
 }
 
 static int file_id(struct writer *w, int64_t image, const struct profile_file *f, int64_t *ret)
@@ -123,44 +122,43 @@ static int64_t *file_ids(struct writer *w, int64_t image, const struct profile_f
 
 /* ---- bounds ---- */
 
+#define ITEMS_OF_IMAGE "item WHERE file IN (SELECT id FROM file WHERE image = ?1)"
+
 static int forget_image(struct profile *p, int64_t id)
 {
-	int r = run_with(
-		p,
-		"DELETE FROM item WHERE ?2 = 0 AND file IN (SELECT id FROM file WHERE image = ?1)",
-		id, 0);
+	static const char *const all[] = {
+		("DELETE FROM " ITEMS_OF_IMAGE),
+		"DELETE FROM file WHERE image = ?1",
+		"DELETE FROM layer WHERE image = ?1",
+		"DELETE FROM image WHERE id = ?1",
+	};
+	int r = 0;
 
-	r = r ?: run_with(p, "DELETE FROM file WHERE ?2 = 0 AND image = ?1", id, 0);
-	r = r ?: run_with(p, "DELETE FROM layer WHERE ?2 = 0 AND image = ?1", id, 0);
-	return r ?: run_with(p, "DELETE FROM image WHERE ?2 = 0 AND id = ?1", id, 0);
+	for (size_t i = 0; r == 0 && i < sizeof(all) / sizeof(*all); i++)
+		r = run_with(p, all[i], id, 0);
+	return r;
 }
 
 /* Remove what cannot matter to a prediction any more, what claims to be of a start to come, and
  * beyond that the longest unseen. */
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
+	const struct {
+		const char *sql;
+		int64_t start;
+	} due[] = {
+		{ "DELETE FROM " ITEMS_OF_IMAGE " AND last_start < ?2",
+		  starts - (int64_t)PREDICTOR_STARTS + 1 },
+		{ "DELETE FROM " ITEMS_OF_IMAGE " AND last_start > ?2", starts },
+		{ "DELETE FROM " ITEMS_OF_IMAGE " AND count = 1 AND last_start < ?2",
+		  starts - ONCE_KEPT },
+	};
 	int64_t n = 0;
-	int r = run_with(p,
-			 "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) "
-			 "AND last_start < ?2",
-			 id, starts - (int64_t)PREDICTOR_STARTS + 1);
+	int r = 0;
 
-	r = r
-		    ?: run_with(p,
-				"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = "
-				"?1) AND last_start > ?2",
-				id, starts);
-	r = r
-		    ?: run_with(p,
-				"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = "
-				"?1) AND count = 1 AND"
-				" last_start < ?2",
-				id, starts - ONCE_KEPT);
-	r = r
-		    ?: one_number(p,
-				  "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file "
-				  "WHERE image = ?1)",
-				  id, &n);
+	for (size_t i = 0; r == 0 && i < sizeof(due) / sizeof(*due); i++)
+		r = run_with(p, due[i].sql, id, due[i].start);
+	r = r ?: one_number(p, "SELECT count(*) FROM " ITEMS_OF_IMAGE, id, &n);
 	if (r == 0 && n > PROFILE_ITEMS_MAX)
 		r = run_with(p,
 			     "DELETE FROM item WHERE (file, kind, extent) IN (SELECT i.file, "
@@ -170,7 +168,7 @@ static int prune_image(struct profile *p, int64_t id, int64_t starts)
 			     id, n - PROFILE_ITEMS_MAX);
 	return r
 		       ?: run_with(p,
-				   "DELETE FROM file WHERE image = ?1 AND ?2 = 0 AND NOT EXISTS"
+				   "DELETE FROM file WHERE image = ?1 AND NOT EXISTS"
 				   " (SELECT 1 FROM item WHERE file = file.id)",
 				   id, 0);
 }
@@ -233,24 +231,22 @@ static int see(struct profile *p, const struct profile_start *start, int64_t ima
 	return r;
 }
 
-/* Read what is known of the key so far, zero if nothing. */
-static int known(struct profile *p, uint64_t key, unsigned *ret_starts, struct profile_score *ret)
+/* Set the starts and the score to what is known of the key so far; they are zero at first. */
+static int add_known(struct profile *p, struct profile_image *img)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(
-		p->db, "SELECT starts, judged, precision FROM image WHERE key = ?1", -1, &s, NULL));
+	int r = profile_prepare(p, "SELECT starts, judged, precision FROM image WHERE key = ?1",
+				&s);
 
-	*ret = (struct profile_score){ 0 };
-	*ret_starts = 0;
-	r = r ?: profile_bind(s, "i", (int64_t)key);
+	r = r ?: profile_bind(s, "i", (int64_t)img->key);
 	r = r ?: profile_step(s);
 	if (r == 1) {
 		const int64_t starts = sqlite3_column_int64(s, 0),
 			      judged = sqlite3_column_int64(s, 1);
 
-		*ret_starts = starts > 0 && starts < INT_MAX ? (unsigned)starts : 0;
-		*ret = (struct profile_score){ judged > 0 ? (uint64_t)judged : 0,
-					       sqlite3_column_double(s, 2) };
+		img->starts = starts > 0 && starts < INT_MAX ? (unsigned)starts : 0;
+		img->score = (struct profile_score){ judged > 0 ? (uint64_t)judged : 0,
+						     sqlite3_column_double(s, 2) };
 	}
 	return r < 0 ? r : 0;
 }
@@ -258,21 +254,22 @@ static int known(struct profile *p, uint64_t key, unsigned *ret_starts, struct p
 int profile_store(struct profile *p, const struct profile_stack *s,
 		  const struct profile_start *start, char *err, size_t err_size)
 {
-	const uint64_t key = profile_image_key(s);
-	struct profile_score score;
-	unsigned starts;
+	struct profile_image img = { .key = profile_image_key(s),
+				     .last_seen = start->at,
+				     .label = (char *)s->label };
 	int64_t id;
 	int r = profile_run(p, "BEGIN IMMEDIATE");
 
 	if (r < 0)
 		return profile_fail(r, err, err_size);
-	r = known(p, key, &starts, &score);
+	r = add_known(p, &img);
 	if (start->is_judged)
-		planner_score(&score, start->precision, starts);
-	r = r ?: put_image(p, key, starts + 1, start->at, &score, s->label, &id);
+		planner_score(&img.score, start->precision, img.starts);
+	img.starts++;
+	r = r ?: put_image(p, &img, &id);
 	r = r ?: put_layers(p, id, s->layers, s->n);
-	r = r ?: see(p, start, id, starts + 1);
-	r = r ?: prune_image(p, id, (int64_t)starts + 1);
+	r = r ?: see(p, start, id, img.starts);
+	r = r ?: prune_image(p, id, img.starts);
 	r = r ?: prune_images(p, id);
 	return finish(p, r, err, err_size);
 }
@@ -309,7 +306,7 @@ int profile_put(struct profile *p, const struct profile_image *img, char *err, s
 		return profile_fail(r, err, err_size);
 	r = one_number(p, "SELECT id FROM image WHERE key = ?1", (int64_t)img->key, &id);
 	r = r == -ENOENT ? 0 : r ?: forget_image(p, id);
-	r = r ?: put_image(p, img->key, img->starts, img->last_seen, &img->score, img->label, &id);
+	r = r ?: put_image(p, img, &id);
 	r = r ?: put_layers(p, id, img->layers, img->nlayers);
 	r = r ?: put_items(p, img, id);
 	r = r ?: prune_image(p, id, img->starts);

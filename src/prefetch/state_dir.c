@@ -119,13 +119,13 @@ int state_dir_answer(int fd)
 {
 	int fds[SOCK_FDS_MAX], r = sock_wait(fd, 0);
 	int32_t word = -EIO;
-	size_t len = 0, n = 0;
+	size_t n = 0;
 
 	if (r == 0)
-		r = sock_recv(fd, &word, sizeof(word), &len, fds, &n);
+		r = sock_recv(fd, &word, sizeof(word), fds, &n);
 	if (r < 0)
 		return r == -ETIMEDOUT ? -EAGAIN : r;
-	r = len != sizeof(word) ? -EIO : word < 0 ? word : n != 1 ? -EIO : 0;
+	r = r != (int)sizeof(word) ? -EIO : word < 0 ? word : n != 1 ? -EIO : 0;
 	if (r == 0)
 		return fds[0];
 	sock_close_fds(fds, n);

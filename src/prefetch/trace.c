@@ -7,6 +7,8 @@
  *    late finds an empty table. */
 #include "veneer/prefetch/trace.h"
 
+#include "veneer/base/minmax.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -181,15 +183,12 @@ static struct trace_touch touch_of(uint64_t key, uint32_t ms)
 	};
 }
 
-static int by_place(const void *a, const void *b)
+int trace_by_place(const void *a, const void *b)
 {
 	const struct trace_touch *s = a, *t = b;
 
-	if (s->file != t->file)
-		return s->file < t->file ? -1 : 1;
-	if (s->kind != t->kind)
-		return s->kind < t->kind ? -1 : 1;
-	return s->extent < t->extent ? -1 : s->extent > t->extent;
+	return COMPARE(s->file, t->file) ?: COMPARE(s->kind, t->kind)
+	       ?: COMPARE(s->extent, t->extent) ?: COMPARE(s->ms, t->ms);
 }
 
 ssize_t trace_take(struct trace *t, struct trace_touch **ret)
@@ -208,7 +207,7 @@ ssize_t trace_take(struct trace *t, struct trace_touch **ret)
 			found[n++] = touch_of(key, ms - 1);
 	}
 	madvise(t->slots, TRACE_SLOTS * sizeof(*t->slots), MADV_DONTNEED);
-	qsort(found, n, sizeof(*found), by_place);
+	qsort(found, n, sizeof(*found), trace_by_place);
 	*ret = found;
 	return (ssize_t)n;
 }

@@ -90,25 +90,12 @@ static void look_into(struct image *img, const struct trace_touch *opened, unsig
 	}
 }
 
-static int by_place(const void *a, const void *b)
-{
-	const struct trace_touch *s = a, *t = b;
-
-	if (s->file != t->file)
-		return s->file < t->file ? -1 : 1;
-	if (s->kind != t->kind)
-		return s->kind < t->kind ? -1 : 1;
-	if (s->extent != t->extent)
-		return s->extent < t->extent ? -1 : 1;
-	return s->ms < t->ms ? -1 : s->ms > t->ms;
-}
-
 /* Each place once, with its earliest time. */
 static size_t unite(struct trace_touch *touches, size_t n)
 {
 	size_t kept = 0;
 
-	qsort(touches, n, sizeof(*touches), by_place);
+	qsort(touches, n, sizeof(*touches), trace_by_place);
 	for (size_t i = 0; i < n; i++) {
 		const struct trace_touch *last = kept ? &touches[kept - 1] : NULL;
 
@@ -148,11 +135,7 @@ static int by_time(const void *a, const void *b)
 {
 	const struct trace_touch *s = a, *t = b;
 
-	if (s->ms != t->ms)
-		return s->ms < t->ms ? -1 : 1;
-	if (s->file != t->file)
-		return s->file < t->file ? -1 : 1;
-	return s->extent < t->extent ? -1 : s->extent > t->extent;
+	return COMPARE(s->ms, t->ms) ?: COMPARE(s->file, t->file) ?: COMPARE(s->extent, t->extent);
 }
 
 struct known {
@@ -164,7 +147,7 @@ static int by_file(const void *a, const void *b)
 {
 	const struct known *s = a, *t = b;
 
-	return s->file < t->file ? -1 : s->file > t->file;
+	return COMPARE(s->file, t->file);
 }
 
 /* The files of the touches, by their address. */

@@ -6,6 +6,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,9 +26,8 @@ struct note {
 struct estale_table {
 	int fd;
 	int64_t since_ms; /* another server's notes count from then on; 0 */
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct note (*notes)[WAYS];
+	mutex_t lock;
+	PT_GUARDED_BY(lock) struct note (*notes)[WAYS];
 };
 
 #define BYTES (SETS * sizeof(struct note[WAYS]))
@@ -46,7 +46,7 @@ static int open_notes(int fd, struct estale_table **ret)
 	}
 	r->fd = fd;
 	r->notes = mem;
-	pthread_mutex_init(&r->lock, NULL);
+	mutex_init(&r->lock);
 	*ret = r;
 	return 0;
 }
@@ -81,7 +81,7 @@ void estale_table_free(struct estale_table *r)
 		return;
 	munmap(r->notes, BYTES);
 	close(r->fd);
-	pthread_mutex_destroy(&r->lock);
+	mutex_destroy(&r->lock);
 	free(r);
 }
 
@@ -91,6 +91,7 @@ int estale_table_fd(const struct estale_table *r)
 }
 
 static struct note *set_of(struct estale_table *r, uint32_t caller, uint64_t object)
+	REQUIRES(r->lock)
 {
 	return r->notes[hash_key(&object, sizeof(object), caller) % SETS];
 }
@@ -102,9 +103,9 @@ static bool is_of(const struct note *n, uint32_t caller, uint64_t object)
 
 void estale_table_note(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms)
 {
+	LOCK_SCOPE(&r->lock);
 	struct note *set = set_of(r, caller, object), *to = set;
 
-	LOCK_SCOPE(&r->lock);
 	for (unsigned i = 0; i < WAYS; i++) {
 		if (is_of(&set[i], caller, object)) {
 			to = &set[i];
@@ -118,9 +119,9 @@ void estale_table_note(struct estale_table *r, uint32_t caller, uint64_t object,
 
 bool estale_table_has(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms)
 {
-	struct note *set = set_of(r, caller, object);
-
 	LOCK_SCOPE(&r->lock);
+	const struct note *set = set_of(r, caller, object);
+
 	for (unsigned i = 0; i < WAYS; i++)
 		if (is_of(&set[i], caller, object))
 			return now_ms - (set[i].when_ms > r->since_ms ? set[i].when_ms

@@ -12,6 +12,7 @@
 #include "veneer/recover/intent_log.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -33,7 +34,7 @@ struct area {
 #define LAYOUT ((uint64_t)1 << 32 | sizeof(struct intent))
 
 static struct area *area;
-static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
+static mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put
  * back. */

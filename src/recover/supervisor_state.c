@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/recover/supervisor_state.h"
 
+#include "veneer/base/clock.h"
 #include "veneer/base/minmax.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define STRIKES_APART_S 60
 
@@ -143,14 +143,13 @@ struct crash_board *supervisor_state_board(struct supervisor_state *l)
 
 static void strike(struct place *p)
 {
-	struct timespec t;
+	const int64_t now = clock_s();
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
 	/* A strike in the future does not count. */
-	if ((uint64_t)t.tv_sec - (uint64_t)p->struck_s > STRIKES_APART_S)
+	if ((uint64_t)now - (uint64_t)p->struck_s > STRIKES_APART_S)
 		p->strikes = 0;
 	p->strikes++;
-	p->struck_s = t.tv_sec;
+	p->struck_s = now;
 }
 
 struct activity *supervisor_state_asked(struct supervisor_state *l)

@@ -11,6 +11,7 @@
 struct client_packet {
 	struct wire_message m; /* points into bytes */
 	struct sock_sender sender; /* where it was asked for; its descriptor is the caller's */
+	int fd; /* the one descriptor that came with it; -1: none */
 	uint8_t bytes[WIRE_MESSAGE_MAX];
 };
 
@@ -18,9 +19,8 @@ struct client_packet {
 int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds);
 /* Wait for a message of this type, or of any. -1: for ever. -EREMOTEIO: the server's own sentence
  * is in err; -EPIPE: it has hung up; -EPROTO: it is of another version; other -errno. err is
- * written but for 0. With: *ret_fd is the one descriptor that comes with it, the caller's; -1:
- * none. */
+ * written but for 0. With: p->fd is the caller's, also on failure; else it is closed. */
 int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p,
-		     int *ret_fd, char *err, size_t err_size);
+		     char *err, size_t err_size);
 int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err,
 		size_t err_size);

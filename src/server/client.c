@@ -83,27 +83,27 @@ static void say_silence(int r, char *err, size_t err_size)
 }
 
 int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p,
-		     int *ret_fd, char *err, size_t err_size)
+		     char *err, size_t err_size)
 {
 	int fds[SOCK_FDS_MAX], r = sock_wait(fd, timeout_ms);
-	size_t len, n;
+	size_t n;
 
-	*ret_fd = -1;
+	p->fd = -1;
 	p->sender = (struct sock_sender){ .pidfd = -1 };
 	if (r == 0)
-		r = sock_recv_from(fd, p->bytes, sizeof(p->bytes), &len, fds, &n, &p->sender);
+		r = sock_recv_from(fd, p->bytes, sizeof(p->bytes), fds, &n, &p->sender);
 	if (r < 0) {
 		say_silence(r, err, err_size);
 		return r;
 	}
 	if (n == 1)
-		*ret_fd = steal_fd(&fds[0]);
+		p->fd = steal_fd(&fds[0]);
 	sock_close_fds(fds, n);
-	if (len == 0) {
+	if (r == 0) {
 		snprintf(err, err_size, "the server is gone");
 		return -EPIPE;
 	}
-	r = wire_decode(p->bytes, len, &p->m);
+	r = wire_decode(p->bytes, (size_t)r, &p->m);
 	if (r == -EPROTO) {
 		snprintf(err, err_size, "the server speaks version %u of the protocol, not %u",
 			 p->m.version, WIRE_VERSION);
@@ -123,9 +123,10 @@ int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_
 int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err,
 		size_t err_size)
 {
-	_cleanup_(closep) int ignored = -1;
+	int r = client_hear_with(fd, timeout_ms, type, p, err, err_size);
 
-	return client_hear_with(fd, timeout_ms, type, p, &ignored, err, err_size);
+	closep(&p->fd);
+	return r;
 }
 
 /* Give the process what a server that outlives its starter needs, and none of the starter's
@@ -393,13 +394,14 @@ static bool read_progress(const struct wire_message *m, struct promote_worker_pr
 		      &ret->nfiles, &ret->left, &ret->bytes, &ret->cloned, &ret->nbytes) >= 5;
 }
 
-int client_flatten(int fd, dev_t dev, ino_t ino,
+int client_flatten(int fd, const struct stat *root,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size)
 {
-	const struct wire_message ask = {
-		.type = WIRE_FLATTEN, .dev_major = major(dev), .dev_minor = minor(dev), .size = ino
-	};
+	const struct wire_message ask = { .type = WIRE_FLATTEN,
+					  .dev_major = major(root->st_dev),
+					  .dev_minor = minor(root->st_dev),
+					  .size = root->st_ino };
 	struct client_packet p = { .m.type = WIRE_TEXT };
 	struct promote_worker_progress s;
 	int r = client_say(fd, &ask, NULL, 0);

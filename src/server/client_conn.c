@@ -22,6 +22,7 @@
 #include "wire.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -349,8 +350,7 @@ static enum client_conn_state take(struct client_conn *c, const struct wire_mess
 static int receive(struct client_conn *c, struct wire_message *m, struct packet *p)
 {
 	struct sock_sender sender;
-	size_t len;
-	int r = sock_recv_from(c->fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds, &sender);
+	int r = sock_recv_from(c->fd, p->bytes, sizeof(p->bytes), p->fds, &p->n_fds, &sender);
 
 	if (r == -EAGAIN)
 		return 0;
@@ -358,7 +358,7 @@ static int receive(struct client_conn *c, struct wire_message *m, struct packet 
 		refuse(c, "a message is too long, or there are too many open files");
 		return -EPIPE;
 	}
-	if (r < 0 || len == 0)
+	if (r <= 0)
 		return -EPIPE;
 	if (c->is_greeted && !c->peer.is_connector && sender.pid != c->peer.pid) {
 		sock_close_fds(p->fds, p->n_fds);
@@ -368,7 +368,7 @@ static int receive(struct client_conn *c, struct wire_message *m, struct packet 
 		       (int)sender.pid);
 		return -EPIPE;
 	}
-	r = wire_decode(p->bytes, len, m);
+	r = wire_decode(p->bytes, (size_t)r, m);
 	if (r == 0)
 		return 1;
 	sock_close_fds(p->fds, p->n_fds);
@@ -513,8 +513,8 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table,
 		r = found(c, common, err, err_size);
 	if (r == 0)
 		/* The client will be gone as soon as it has bound it. */
-		r = mount_table_enter(mount_table, s, common, mountinfo_namespace(c->peer.pid),
-				      &number, err, err_size);
+		r = mount_table_enter(s, common, mountinfo_namespace(c->peer.pid), &number, err,
+				      err_size);
 	sb_registry_leave(common);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -EIO : r;
@@ -605,15 +605,14 @@ static void say_waits(void *arg, const char *path, int fd)
 }
 
 static int open_mount(struct client_conn *c, struct mount_table *mount_table,
-		      struct mount_opts *opts, struct served_mount **ret, char *err,
-		      size_t err_size)
+		      struct served_mount **ret, char *err, size_t err_size)
 {
 	_cleanup_(waiting_release) struct waiting w = { .conn = c, .mount_table = mount_table };
 	int r;
 
 	c->dirs.waits = say_waits;
 	c->dirs.waits_arg = &w;
-	r = mount_table_open(mount_table, opts, &c->dirs, &c->mount_record, ret, err, err_size);
+	r = mount_table_open(mount_table, &c->dirs, &c->mount_record, ret, err, err_size);
 	c->dirs.waits = NULL;
 	if (r == -EBUSY && w.path && w.place)
 		snprintf(err, err_size,
@@ -626,15 +625,12 @@ static int open_mount(struct client_conn *c, struct mount_table *mount_table,
 static void answer_mount(struct client_conn *c, struct mount_table *mount_table)
 {
 	char err[ERR_SIZE];
-	struct mount_opts opts;
 	struct served_mount *s;
 	const bool can_share = c->mount_record.flags & WIRE_MOUNT_CAN_SHARE;
-	int r = mount_record_options(&c->mount_record, &c->dirs, &opts, err, sizeof(err));
+	int r;
 
 	mount_table_check(mount_table);
-
-	if (r == 0)
-		r = open_mount(c, mount_table, &opts, &s, err, sizeof(err));
+	r = open_mount(c, mount_table, &s, err, sizeof(err));
 	if (r < 0) {
 		say_error(c, err);
 		return;

@@ -14,17 +14,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOST_MAX                                                                                  \
-	8 /* requests that a server hung up on: a server that dies that often dies of them, or of \
-	     too much \ else */
+/* Requests that a server hung up on: a server that dies that often dies of them, or of too much
+ * else. */
+#define LOST_MAX      8
 #define LOST_PAUSE_MS 10 /* before the third, and twice as long before each one after it */
-#define GONE_MAX                                                                               \
-	64 /* file systems that ended before this mount was a part of them: others come and go \
-	      meanwhile */
+/* File systems that ended before this mount was a part of them: others come and go meanwhile. */
+#define GONE_MAX     64
 #define ARGS_PIECE   (WIRE_PAYLOAD_MAX / 2)
 #define LAST_WORD_MS 1000 /* of a server that hung up: it is there already, if at all */
 
 enum loss { LOST_NOTHING, LOST_SERVER, LOST_SHARED };
+
+/* A mount as one server is asked for it. */
+struct request {
+	const struct client_mount *m;
+	int fd; /* the connection */
+	enum loss loss;
+	char *err;
+	size_t err_size;
+};
 
 static int send_dirs(int fd, enum wire_role role, const int *dirs, size_t n)
 {
@@ -92,41 +100,47 @@ static int send_request(int fd, const struct client_mount *m)
 	return r < 0 ? r : send_args(fd, m);
 }
 
+/* Give the server the mount's descriptor and hear its answer: as long as it takes, as a mount
+ * without a server would; a server that hung up has said why. */
+static int hand_over(struct request *q, const struct wire_message *fuse, int fuse_fd,
+		     enum wire_type answer, struct client_packet *p)
+{
+	int r = client_say(q->fd, fuse, &fuse_fd, 1);
+
+	if (r == 0 || r == -EPIPE)
+		return client_hear(q->fd, r == 0 ? -1 : LAST_WORD_MS, answer, p, q->err,
+				   q->err_size);
+	snprintf(q->err, q->err_size, "cannot hand the mount over: %s", strerror(-r));
+	return r;
+}
+
 /* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down
  * again, whether the next one has it or not, and may be asked for anew. */
-static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly,
-			       enum loss *ret, char *err, size_t err_size)
+static int mount_and_hand_over(struct request *q, bool is_readonly)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
 	struct client_packet p;
 	struct attach *a;
-	int fuse_fd, r = attach_new(m->opts, is_readonly, &a, err, err_size);
+	int fuse_fd, r = attach_new(q->m->opts, is_readonly, &a, q->err, q->err_size);
 
 	if (r < 0)
 		return r;
 	attach_device(a, &fuse.dev_major, &fuse.dev_minor);
 	fuse_fd = attach_fd(a);
-	r = client_say(fd, &fuse, &fuse_fd, 1);
-	/* As long as it takes, as a mount without a server would; a server that hung up has said
-	 * why. */
-	if (r == 0 || r == -EPIPE)
-		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_OK, &p, err, err_size);
-	else
-		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
+	r = hand_over(q, &fuse, fuse_fd, WIRE_OK, &p);
 	if (r == 0)
 		attach_tune(a);
 	else
 		attach_detach(a);
 	attach_free(a);
-	*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	q->loss = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
 	return r == -EPIPE ? CLIENT_NO_SERVER : r;
 }
 
 /* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or
  * taken by a descriptor. *ret_number: of the mount's root in there. */
-static int enter_shared(int fd, const struct client_mount *m, const struct wire_message *told,
-			int fuse_fd, struct attach **ret, uint32_t *ret_number, char *err,
-			size_t err_size)
+static int enter_shared(struct request *q, const struct wire_message *told, int fuse_fd,
+			struct attach **ret, uint32_t *ret_number)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
 	struct client_packet p;
@@ -134,17 +148,13 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 
 	*ret_number = told->count;
 	if (told->count)
-		return attach_join(m->opts, fuse_fd, ret, err, err_size);
-	r = attach_found(m->opts, ret, err, err_size);
+		return attach_join_sb(q->m->opts, fuse_fd, ret, q->err, q->err_size);
+	r = attach_new_detached(q->m->opts, ret, q->err, q->err_size);
 	if (r < 0)
 		return r;
 	attach_device(*ret, &fuse.dev_major, &fuse.dev_minor);
 	own_fd = attach_fd(*ret);
-	r = client_say(fd, &fuse, &own_fd, 1);
-	if (r == 0 || r == -EPIPE)
-		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_SHARED, &p, err, err_size);
-	else
-		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
+	r = hand_over(q, &fuse, own_fd, WIRE_SHARED, &p);
 	if (r == 0) {
 		attach_tune(*ret);
 		*ret_number = p.m.count;
@@ -157,23 +167,23 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 /* Ask anew where the superblock that it was to join has gone in the meantime. Takes fuse_fd over: a
  * process that looks a name up in a file system whose servers are dead waits for ever, unless
  * nobody has its descriptor. */
-static int bind_shared(int fd, const struct client_mount *m, const struct wire_message *told,
-		       int fuse_fd, enum loss *ret, char *err, size_t err_size)
+static int bind_shared(struct request *q, const struct wire_message *told, int fuse_fd)
 {
 	struct attach *a = NULL;
 	uint32_t number;
 	char name[16];
-	int r = enter_shared(fd, m, told, fuse_fd, &a, &number, err, err_size);
+	int r = enter_shared(q, told, fuse_fd, &a, &number);
 
 	closep(&fuse_fd);
 	if (r == 0) {
-		attach_disown(a);
+		attach_close_fd(a);
 		snprintf(name, sizeof(name), "%u", number);
-		r = attach_narrow(a, name, err, err_size);
+		r = attach_mount_subdir(a, name, q->err, q->err_size);
 		if (r == 0) {
-			r = client_say(fd, &(struct wire_message){ .type = WIRE_BOUND }, NULL, 0);
+			r = client_say(q->fd, &(struct wire_message){ .type = WIRE_BOUND }, NULL,
+				       0);
 			if (r < 0)
-				snprintf(err, err_size, "the server is gone");
+				snprintf(q->err, q->err_size, "the server is gone");
 		}
 		if (r < 0)
 			attach_detach(a);
@@ -184,57 +194,56 @@ static int bind_shared(int fd, const struct client_mount *m, const struct wire_m
 		return CLIENT_NO_SERVER;
 	/* The next server may have taken it for one that will not be bound. */
 	if (r == -ENOTCONN || r == -ECONNABORTED || r == -ENODEV || r == -ENOENT || r == -ESTALE)
-		*ret = LOST_SHARED;
+		q->loss = LOST_SHARED;
 	else
-		*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
-	return *ret == LOST_NOTHING ? r : CLIENT_NO_SERVER;
+		q->loss = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	return q->loss == LOST_NOTHING ? r : CLIENT_NO_SERVER;
 }
 
-/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor, the
- * caller's. */
-static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_fd, char *err,
-		      size_t err_size)
+/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor; p->fd
+ * is the caller's, also on failure. */
+static int hear_ready(struct request *q, int timeout_ms, struct client_packet *p)
 {
 	int r;
 
-	while ((r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size)) == 0 &&
+	while ((r = client_hear_with(q->fd, timeout_ms, CLIENT_ANY, p, q->err, q->err_size)) == 0 &&
 	       p->m.type == WIRE_TEXT) {
-		closep(ret_fd);
+		closep(&p->fd);
 		log_warn("%.*s", (int)p->m.text_len, p->m.text);
 	}
 	if (r == 0 && p->m.type != WIRE_READY &&
-	    (p->m.type != WIRE_SHARED || !p->m.count == (*ret_fd >= 0))) {
-		snprintf(err, err_size, "the server's answer cannot be understood");
+	    (p->m.type != WIRE_SHARED || !p->m.count == (p->fd >= 0))) {
+		snprintf(q->err, q->err_size, "the server's answer cannot be understood");
 		r = -EBADMSG;
 	}
 	return r;
 }
 
 /* -EPIPE: the server has hung up before it did anything. */
-static int attempt(const struct rundir *at, const struct client_mount *m, enum loss *ret, char *err,
-		   size_t err_size)
+static int attempt(const struct rundir *at, struct request *q)
 {
 	_cleanup_(closep) int fd = -1;
 	_cleanup_(closep) int fuse_fd = -1;
 	struct client_packet p;
-	int r = client_connect(at, true, &fd, err, err_size);
+	int r = client_connect(at, true, &fd, q->err, q->err_size);
 
-	*ret = LOST_NOTHING;
+	q->loss = LOST_NOTHING;
 	if (r < 0)
 		return CLIENT_NO_SERVER;
-	r = send_request(fd, m);
-	if (r == 0 || r == -EPIPE)
-		r = hear_ready(fd, r == 0 ? -1 : LAST_WORD_MS, &p, &fuse_fd, err, err_size);
-	else
-		snprintf(err, err_size, "cannot send the request: %s", strerror(-r));
+	q->fd = fd;
+	r = send_request(fd, q->m);
+	if (r == 0 || r == -EPIPE) {
+		r = hear_ready(q, r == 0 ? -1 : LAST_WORD_MS, &p);
+		fuse_fd = p.fd;
+	} else {
+		snprintf(q->err, q->err_size, "cannot send the request: %s", strerror(-r));
+	}
 	if (r == -EREMOTEIO)
 		return r;
-	*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	q->loss = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
 	if (r == 0 && p.m.type == WIRE_SHARED)
-		return bind_shared(fd, m, &p.m, steal_fd(&fuse_fd), ret, err, err_size);
-	return r < 0 ? CLIENT_NO_SERVER
-		     : mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret, err,
-					   err_size);
+		return bind_shared(q, &p.m, steal_fd(&fuse_fd));
+	return r < 0 ? CLIENT_NO_SERVER : mount_and_hand_over(q, p.m.flags & WIRE_READY_READONLY);
 }
 
 /* The next server has the mounts of the dead one to see to. */
@@ -246,16 +255,16 @@ static void rest(unsigned n_lost)
 
 int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size)
 {
+	struct request q = { .m = m, .err = err, .err_size = err_size };
 	unsigned n_lost = 0, n_gone = 0;
-	enum loss loss = LOST_NOTHING;
 	int r;
 
 	do {
-		if (loss == LOST_SERVER)
+		if (q.loss == LOST_SERVER)
 			rest(n_lost);
-		r = attempt(at, m, &loss, err, err_size);
-		n_lost += loss == LOST_SERVER;
-		n_gone += loss == LOST_SHARED;
-	} while (loss != LOST_NOTHING && n_lost < LOST_MAX && n_gone < GONE_MAX);
+		r = attempt(at, &q);
+		n_lost += q.loss == LOST_SERVER;
+		n_gone += q.loss == LOST_SHARED;
+	} while (q.loss != LOST_NOTHING && n_lost < LOST_MAX && n_gone < GONE_MAX);
 	return r;
 }

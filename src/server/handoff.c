@@ -114,15 +114,14 @@ struct packet {
 /* -EPIPE: the end; -EBADMSG: something else, and its descriptors are closed. */
 static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 {
-	size_t len;
 	int r = sock_wait(fd, left_ms(end));
 
 	p->n_fds = 0;
 	if (r == 0)
-		r = sock_recv(fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds);
+		r = sock_recv(fd, p->bytes, sizeof(p->bytes), p->fds, &p->n_fds);
 	if (r < 0)
 		return r;
-	r = len ? wire_decode(p->bytes, len, &p->m) : -EPIPE;
+	r = r ? wire_decode(p->bytes, (size_t)r, &p->m) : -EPIPE;
 	if (r == 0 && p->m.type == type &&
 	    p->n_fds == (type == WIRE_HANDOFF_MESSAGE ? p->m.count : 0))
 		return 0;

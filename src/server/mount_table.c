@@ -7,6 +7,7 @@
 #include "saved_mount.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/fuse/pool.h"
 #include "veneer/fuse/resend_state.h"
@@ -53,13 +54,12 @@ struct mount_table {
 	struct pool *pool;
 	struct sb_registry *commons;
 	int epoll_fd;
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t unpinned;
-	/* guarded by lock */
-	struct list_link started;
-	size_t count; /* those not started, and those being closed, too */
-	unsigned endings; /* threads of start_ending */
-	uint64_t next_id;
+	GUARDED_BY(lock) struct list_link started;
+	GUARDED_BY(lock) size_t count; /* those not started, and those being closed, too */
+	GUARDED_BY(lock) unsigned endings; /* threads of start_ending */
+	GUARDED_BY(lock) uint64_t next_id;
 };
 
 static struct served_mount *served_of(struct list_link *l)
@@ -93,7 +93,7 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 		free(r);
 		return err;
 	}
-	pthread_mutex_init(&r->lock, NULL);
+	mutex_init(&r->lock);
 	pthread_cond_init(&r->unpinned, NULL);
 	list_init(&r->started);
 	*ret = r;
@@ -147,7 +147,7 @@ void mount_table_free(struct mount_table *r)
 	pool_free(r->pool);
 	close(r->epoll_fd);
 	pthread_cond_destroy(&r->unpinned);
-	pthread_mutex_destroy(&r->lock);
+	mutex_destroy(&r->lock);
 	free(r);
 }
 
@@ -189,12 +189,15 @@ static struct served_mount *served_new(struct mount_table *r, struct mount_recor
 	return s;
 }
 
-int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs,
-		     struct mount_record *d, struct served_mount **ret, char *err, size_t err_size)
+int mount_table_open(struct mount_table *r, struct mount_dirs *dirs, struct mount_record *d,
+		     struct served_mount **ret, char *err, size_t err_size)
 {
+	struct mount_opts opts;
 	struct served_mount *s;
-	int e;
+	int e = mount_record_options(d, dirs, &opts, err, err_size);
 
+	if (e < 0)
+		return e;
 	note_count(r, 1);
 	s = served_new(r, d);
 	e = s ? 0 : -ENOMEM;
@@ -202,11 +205,11 @@ int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct moun
 		e = mount_record_keep_dirs(&s->kept.mount_record, dirs);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot keep the directories: %s", strerror(-e));
-		options_release(opts);
+		options_release(&opts);
 		mount_dirs_release(dirs);
 	} else {
 		s->has_mount = true;
-		e = mount_open_at(&s->mount, opts, dirs, err, err_size);
+		e = mount_open_at(&s->mount, &opts, dirs, err, err_size);
 		s->mount.key = r->supervisor_state ? supervisor_state_key(r->supervisor_state) : 0;
 	}
 	if (e < 0 && s)
@@ -220,7 +223,7 @@ int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct moun
  * may wait for a READ, and if this server dies with it, another must be there to answer that. */
 static void leave_jobs(struct served_mount *s)
 {
-	atomic_store(&s->mount.sent_as, 0);
+	atomic_store(&s->mount.page_dup_number, 0);
 	page_dup_limiter_leave(s->limiter_number);
 	inode_shrinker_leave(s->shrinker_number);
 }
@@ -267,9 +270,9 @@ static void listen_for_others(struct mount_table *r, struct served_mount *s)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 
-	pthread_mutex_lock(&r->lock);
+	mutex_lock(&r->lock);
 	e.data.u64 = s->id = ++r->next_id;
-	pthread_mutex_unlock(&r->lock);
+	mutex_unlock(&r->lock);
 	if (s->mount.tree.upper &&
 	    upper_takeover_listen(s->mount.tree.workfd, 0, &s->takeover_fd) == 0 &&
 	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, s->takeover_fd, &e) < 0)
@@ -323,7 +326,7 @@ static void enter_jobs(struct served_mount *s)
 	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
 				   s->mount.opts.copies, &s->limiter_number);
 	if (e == 0)
-		atomic_store(&s->mount.sent_as, s->limiter_number);
+		atomic_store(&s->mount.page_dup_number, s->limiter_number);
 	else
 		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint,
 			 strerror(-e));
@@ -363,7 +366,7 @@ int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd
 	s->at = *at;
 	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
 	if (e == 0)
-		mount_learn(&s->mount);
+		mount_start_prefetch(&s->mount);
 	if (e == 0 && r->supervisor_state) {
 		init = session_init(session, &len);
 		keep(s, fuse_fd, init, len);
@@ -380,8 +383,8 @@ int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener
 	return sb_registry_seek(r->commons, &s->mount, &s->kept.mount_record, opener, ret, ret_fd);
 }
 
-int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c,
-		      ino_t mount_ns, uint32_t *ret_number, char *err, size_t err_size)
+int mount_table_enter(struct served_mount *s, struct hosted_sb *c, ino_t mount_ns,
+		      uint32_t *ret_number, char *err, size_t err_size)
 {
 	int e = sb_registry_enter(c, &s->mount, s, NULL, &s->hosted_member);
 
@@ -397,9 +400,9 @@ int mount_table_enter(struct mount_table *r, struct served_mount *s, struct host
 		keep(s, -1, NULL, 0);
 	else
 		s->is_unkept = true;
-	mount_learn(&s->mount);
-	listen_for_others(r, s);
-	enlist(r, s);
+	mount_start_prefetch(&s->mount);
+	listen_for_others(s->mount_table, s);
+	enlist(s->mount_table, s);
 	unpin(s);
 	return 0;
 }
@@ -436,7 +439,8 @@ static int resume_alone(struct mount_table *r, struct served_mount *s, char *err
 	if (e < 0)
 		return e;
 	resend_state_settle(&s->mount);
-	e = session_resume(&s->mount, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io,
+	e = session_resume(&s->mount,
+			   &(struct session_saved){ d->fuse_fd, (enum io_mode)d->io, &d->init },
 			   &session, err, err_size);
 	return e ?: enter_pool(r, s, session, err, err_size);
 }
@@ -565,7 +569,7 @@ static void start_ending(struct served_mount *s)
 	note_ending(s->mount_table, 1);
 	e->mount_table = s->mount_table;
 	e->number = s->number;
-	atomic_store(&s->mount.sent_as, 0);
+	atomic_store(&s->mount.page_dup_number, 0);
 	e->limiter_number = s->limiter_number;
 	e->shrinker_number = s->shrinker_number;
 	if (thread_start(end_one, e, STACK_SIZE) < 0)

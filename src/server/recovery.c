@@ -5,6 +5,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
 #include "veneer/recover/intent_log.h"
@@ -189,15 +190,14 @@ struct resuming {
 	int64_t since_ms;
 	size_t n, room; /* of jobs, quick ones first */
 	struct job *jobs;
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t changed;
-	/* guarded by lock */
-	unsigned owners;
-	size_t next, n_done, n_resumed, n_lost;
+	GUARDED_BY(lock) unsigned owners;
+	GUARDED_BY(lock) size_t next, n_done, n_resumed, n_lost;
 };
 
 /* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
-static void send_word_locked(const struct resuming *v)
+static void send_word_locked(const struct resuming *v) REQUIRES(v->lock)
 {
 	char text[80];
 	int fd = supervisor_state_word(v->supervisor_state);
@@ -213,9 +213,15 @@ static void send_word_locked(const struct resuming *v)
 
 static void say_done(struct resuming *v)
 {
+	size_t resumed, lost;
+
 	mount_table_resumed(v->mount_table);
+	mutex_lock(&v->lock);
+	resumed = v->n_resumed;
+	lost = v->n_lost;
+	mutex_unlock(&v->lock);
 	log_info("going on with %s of the server before, lost: %zu; it took %lld ms",
-		 human_units_of(v->n_resumed, "mount").text, v->n_lost,
+		 human_units_of(resumed, "mount").text, lost,
 		 (long long)(clock_ms() - v->since_ms));
 	LOCK_SCOPE(&v->lock);
 	send_word_locked(v);
@@ -259,14 +265,14 @@ static void disown(struct resuming *v)
 {
 	bool is_last;
 
-	pthread_mutex_lock(&v->lock);
+	mutex_lock(&v->lock);
 	is_last = --v->owners == 0;
 	pthread_cond_broadcast(&v->changed);
-	pthread_mutex_unlock(&v->lock);
+	mutex_unlock(&v->lock);
 	if (!is_last)
 		return;
 	pthread_cond_destroy(&v->changed);
-	pthread_mutex_destroy(&v->lock);
+	mutex_destroy(&v->lock);
 	free(v->jobs);
 	free(v);
 }
@@ -304,9 +310,9 @@ static void *resume_some(void *arg)
 static void add_threads(struct resuming *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		pthread_mutex_lock(&v->lock);
+		mutex_lock(&v->lock);
 		v->owners++;
-		pthread_mutex_unlock(&v->lock);
+		mutex_unlock(&v->lock);
 		if (thread_start(resume_some, v, STACK_BYTES) < 0) {
 			if (i == 0)
 				resume_some(v);
@@ -338,13 +344,13 @@ static void watch_over(struct resuming *v)
 	int64_t since = v->since_ms;
 
 	for (;;) {
-		pthread_mutex_lock(&v->lock);
+		mutex_lock(&v->lock);
 		if (v->n_done < v->n)
 			await_change(v, STEP_MS);
 		done = v->n_done;
 		left = v->n - v->next;
 		more = v->owners - 1;
-		pthread_mutex_unlock(&v->lock);
+		mutex_unlock(&v->lock);
 		if (done == v->n || clock_ms() - v->since_ms >= (left ? LIMIT_MS : PATIENCE_MS))
 			return;
 		if (done != seen) {
@@ -362,12 +368,12 @@ static void *say_so_far(void *arg)
 {
 	struct resuming *v = arg;
 
-	pthread_mutex_lock(&v->lock);
+	mutex_lock(&v->lock);
 	while (v->n_done < v->n && clock_ms() - v->since_ms < WORD_MS)
 		await_change(v, PATIENCE_MS);
 	if (v->n_done < v->n)
 		send_word_locked(v);
-	pthread_mutex_unlock(&v->lock);
+	mutex_unlock(&v->lock);
 	disown(v);
 	return NULL;
 }
@@ -375,9 +381,9 @@ static void *say_so_far(void *arg)
 /* Without a thread to be had it is said when all are done. */
 static void promise_word(struct resuming *v)
 {
-	pthread_mutex_lock(&v->lock);
+	mutex_lock(&v->lock);
 	v->owners++;
-	pthread_mutex_unlock(&v->lock);
+	mutex_unlock(&v->lock);
 	if (thread_start(say_so_far, v, STACK_BYTES) < 0)
 		disown(v);
 }
@@ -422,7 +428,7 @@ static struct resuming *resuming_new(struct supervisor_state *l, struct mount_ta
 	}
 	supervisor_state_each(l, note_job, v);
 	qsort(v->jobs, v->n, sizeof(*v->jobs), by_cost);
-	pthread_mutex_init(&v->lock, NULL);
+	mutex_init(&v->lock);
 	pthread_cond_init(&v->changed, NULL);
 	return v;
 }

@@ -49,7 +49,7 @@ int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount 
 		       bool *ret_has_mount, char *err, size_t err_size)
 {
 	struct mount_record *d = &k->mount_record;
-	struct mount_left left = { .image = image };
+	struct mount_saved_tables left = { .image = image };
 	struct mount_opts opts;
 	struct mount_dirs dirs;
 	int r = mount_record_copy_dirs(d, &dirs);

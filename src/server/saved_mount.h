@@ -21,8 +21,8 @@ struct saved_mount {
 int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const void *init,
 		      size_t len);
 /* Open the mount of a record again, from duplicates of its directories, and by the tables' own
- * descriptors, which are taken over. image: as struct mount_left has it. *m is to be closed if
- * *ret_has_mount says so. -errno and a sentence. */
+ * descriptors, which are taken over. image: as struct mount_saved_tables has it. *m is to be closed
+ * if *ret_has_mount says so. -errno and a sentence. */
 int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount *m,
 		       bool *ret_has_mount, char *err, size_t err_size);
 /* Withdraw it: no next server resumes the mount. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the registry of shared superblocks: sb_registry.c has their life cycle,
- * sb_registry_load.c resumes those of a dead server. */
+/* The inside of the registry of shared superblocks. sb_registry.c has the superblocks and finds the
+ * one for a mount; above it, sb_registry_member.c has their members, and sb_registry_serve.c serves
+ * them; sb_registry_load.c resumes those of a dead server. */
 #pragma once
 
+#include "veneer/base/lock.h"
 #include "veneer/server/sb_registry.h"
 
 #include "saved_mount.h"
@@ -53,15 +55,15 @@ struct sb_registry {
 	struct pool *pool;
 	struct supervisor_state *supervisor_state; /* NULL: none */
 	void (*ended)(void *owner);
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t changed;
-	/* guarded by lock */
-	struct list_link all;
-	size_t count; /* members */
-	unsigned threads;
-	uint64_t round;
-	bool is_stopping, is_watched;
-	bool is_wanted, is_hurried; /* look now at all; at those for which it is time */
+	GUARDED_BY(lock) struct list_link all;
+	GUARDED_BY(lock) size_t count; /* members */
+	GUARDED_BY(lock) unsigned threads;
+	GUARDED_BY(lock) uint64_t round;
+	GUARDED_BY(lock) bool is_stopping, is_watched;
+	/* look now at all; at those for which it is time */
+	GUARDED_BY(lock) bool is_wanted, is_hurried;
 };
 
 static inline struct hosted_sb *common_of(struct list_link *l)
@@ -73,10 +75,20 @@ static inline struct hosted_sb *common_of(struct list_link *l)
 struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs);
 /* Give up a hold. */
 void sb_registry_sb_release(struct hosted_sb *c);
-/* The superblock after last (NULL: the first), held; last is held itself. NULL: there is none. */
+/* The superblock after last (NULL: the first), held; last is released. NULL: there is none. */
 struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
 /* Told of a member that the kernel does not know any more. */
 void sb_registry_note_unused(void *owner);
+/* Wait for a change, for ms at most; the lock is held. */
+void sb_registry_wait_locked(struct sb_registry *cs, unsigned ms);
+/* A thread that nobody joins, counted until sb_registry_end_thread. 0 or -errno. */
+int sb_registry_start_thread(struct sb_registry *cs, void *(*fn)(void *arg), void *arg);
+/* Run fn on a thread, or here where there is none to be had. */
+void sb_registry_run(struct sb_registry *cs, void *(*fn)(void *arg), void *arg);
+void sb_registry_end_thread(struct sb_registry *cs);
+/* Those that are to leave do, each on a thread. */
+void sb_registry_let_leave(struct hosted_sb *c);
+
 /* Serve it from now on: its mount, its superblock and the session exist. The session is taken over,
  * also on failure. 0, or -errno and a sentence. */
 int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size);

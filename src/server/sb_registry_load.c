@@ -4,11 +4,12 @@
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct hosted_sb *find_locked(struct sb_registry *cs, uint64_t key)
+static struct hosted_sb *find_locked(struct sb_registry *cs, uint64_t key) REQUIRES(cs->lock)
 {
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next)
 		if (common_of(l)->key == key)
@@ -116,8 +117,9 @@ static int open_again(struct hosted_sb *c, struct session **ret, char *err, size
 			 c->mount.opts.mountpoint, strerror(-r));
 		return r;
 	}
-	return shared_sb_resume(c->shared_sb, d->fuse_fd, d->init.data, d->init.len,
-				(enum io_mode)d->io, ret, err, err_size);
+	return shared_sb_resume(
+		c->shared_sb, &(struct session_saved){ d->fuse_fd, (enum io_mode)d->io, &d->init },
+		ret, err, err_size);
 }
 
 int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
@@ -165,17 +167,11 @@ static bool is_open(struct hosted_sb *c)
 
 void sb_registry_lose_rest(struct sb_registry *cs)
 {
-	struct hosted_sb *c = NULL, *next;
+	struct hosted_sb *c = NULL;
 
-	while ((next = sb_registry_hold_next(cs, c))) {
-		if (c)
-			sb_registry_sb_release(c);
-		c = next;
+	while ((c = sb_registry_hold_next(cs, c)))
 		if (is_open(c))
 			sb_member_lose_rest(c->shared_sb);
-	}
-	if (c)
-		sb_registry_sb_release(c);
 	LOCK_SCOPE(&cs->lock);
 	cs->is_hurried = true;
 	pthread_cond_broadcast(&cs->changed);

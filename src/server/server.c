@@ -22,6 +22,7 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/fuse/session.h"
 #include "veneer/layer/fd_cache.h"
@@ -89,10 +90,10 @@ struct server {
 	struct list_link clients; /* oldest first */
 	size_t n_clients;
 	struct list_link pending; /* for a worker */
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	unsigned n_workers, n_long; /* n_long: those of them at what may take long */
-	int64_t long_ended_ms; /* when the last one of these came to its end */
+	mutex_t lock;
+	/* n_long: those of them at what may take long */
+	GUARDED_BY(lock) unsigned n_workers, n_long;
+	GUARDED_BY(lock) int64_t long_ended_ms; /* when the last one of these came to its end */
 };
 
 static struct connected_client *client_of(struct list_link *l)
@@ -661,7 +662,7 @@ static int serve_from(void *arg)
 	}
 	list_init(&s.clients);
 	list_init(&s.pending);
-	pthread_mutex_init(&s.lock, NULL);
+	mutex_init(&s.lock);
 	return serve(&s);
 }
 

@@ -23,9 +23,7 @@ static void print(void *arg, const char *name, uint64_t value)
 
 void sigusr1_stats_add(struct sigusr1_stats *c, struct mount *m)
 {
-	pthread_mutex_lock(&m->tree.lock);
-	c->nodes += node_table_count(m->tree.nodes);
-	pthread_mutex_unlock(&m->tree.lock);
+	c->nodes += inode_count(&m->tree);
 	if (m->tree.backing) {
 		c->has_backing = true;
 		c->backing_files += passthrough_table_count(m->tree.backing);

@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
 		if (sig == SIGUSR1)
 			print_counters(&v->mount, is_background);
-		else if (sig == SIGWANTED)
+		else if (sig == SIGWANTED || sig == SIGIO)
 			make_room(v, takeover_fd);
 		else
 			stop_serving(v);
@@ -130,6 +131,7 @@ static void prepare_process(sigset_t *set)
 	sigaddset(set, SIGUSR1);
 	sigaddset(set, SIGDONE);
 	sigaddset(set, SIGWANTED);
+	sigaddset(set, SIGIO); /* for SIGWANTED, when the user's queue of signals is full */
 	pthread_sigmask(SIG_BLOCK, set, NULL);
 	sandbox_setup_prepare();
 }
@@ -144,7 +146,7 @@ static int start_serving(struct serving *v, char *err, size_t err_size)
 		return r;
 	r = session_start(&v->mount, attach_fd(v->attach), &s, err, err_size);
 	if (r == 0) {
-		mount_learn(&v->mount);
+		mount_start_prefetch(&v->mount);
 		r = pool_new(THREADS_MAX, &v->pool);
 		if (r == 0)
 			r = pool_add(v->pool, s, session_ended, v, &v->number);

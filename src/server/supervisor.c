@@ -9,6 +9,7 @@
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

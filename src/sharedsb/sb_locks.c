@@ -19,6 +19,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/fuse/op_lock.h"
 #include "veneer/recover/activity.h"
 #include "veneer/sys/proc_fds.h"
@@ -81,8 +82,8 @@ static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode
 {
 	struct found_root f = { .number = 0 };
 
-	if (proc_fds_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) <
-		    0 ||
+	if (proc_fds_roots((pid_t)caller, g->dev_major, g->dev_minor, inode_ino(common), note_root,
+			   &f) < 0 ||
 	    f.is_doubtful)
 		return NULL;
 	return f.number ? sb_member_pin(g, f.number) : NULL;
@@ -90,13 +91,13 @@ static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode
 
 static bool is_same(const struct inode *i, const struct inode *common)
 {
-	return i->type == DT_REG && i->ino == common->ino;
+	return inode_is_regular(i) && inode_ino(i) == inode_ino(common);
 }
 
 /* The inode at the path of the file in the image, if it still is that file. Referenced. */
 static struct inode *find_by_path(struct union_fs *t, const struct inode *common)
 {
-	_cleanup_(freep) char *path = image_path(common->lower);
+	_cleanup_(freep) char *path = image_path(inode_lower(common));
 	struct inode *i;
 
 	if (!path || sb_reply_look_up(t, path, &i) < 0)
@@ -105,16 +106,6 @@ static struct inode *find_by_path(struct union_fs *t, const struct inode *common
 		return i;
 	inode_unref(t, i);
 	return NULL;
-}
-
-static bool is_merged_with(struct inode *dir, const struct image_entry *e)
-{
-	bool r;
-
-	pthread_rwlock_rdlock(&dir->lock);
-	r = dir->lower == e;
-	pthread_rwlock_unlock(&dir->lock);
-	return r;
 }
 
 /* The file, or the directory that it is in, was moved: that one is in use, or nobody could have
@@ -126,9 +117,10 @@ static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struc
 
 	if (is_same(i, common))
 		return i;
-	if (i->type == DT_DIR && lookup_restore(t, i) == 0 &&
-	    is_merged_with(i, common->lower->parent) &&
-	    lookup_name(t, i, common->lower->name, &child, &st) == 0 && !is_same(child, common)) {
+	if (inode_is_dir(i) && lookup_restore(t, i) == 0 &&
+	    inode_is_merged_with(i, inode_lower(common)->parent) &&
+	    lookup_name(t, i, inode_lower(common)->name, &child, &st) == 0 &&
+	    !is_same(child, common)) {
 		inode_unref(t, child);
 		child = NULL;
 	}
@@ -136,20 +128,14 @@ static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struc
 	return child;
 }
 
-static uint32_t end_of(struct union_fs *t)
-{
-	LOCK_SCOPE(&t->lock);
-	return node_table_end(t->nodes);
-}
-
 static struct inode *find_moved(struct union_fs *t, const struct inode *common)
 {
-	const uint32_t end = end_of(t);
+	const uint32_t end = inode_end(t);
 	struct inode *found = NULL;
 
 	for (uint32_t id = NODE_TABLE_ROOT; id < end && !found; id++) {
 		const struct node_slot *s = inode_slot(t, id);
-		struct inode *i = s && (s->type == DT_DIR || s->ino == common->ino)
+		struct inode *i = s && (s->type == DT_DIR || s->ino == inode_ino(common))
 					  ? inode_hold(t, id)
 					  : NULL;
 
@@ -169,10 +155,11 @@ static int grant_own(struct sb_member *c, const struct inode *common, uint32_t *
 {
 	struct union_fs *t = &c->m->tree;
 	struct activity *before = activity_begin(c->m->activity);
-	struct inode *i = common->lower && common->lower->parent ? find_by_path(t, common) : NULL;
+	struct inode *i =
+		inode_lower(common) && inode_lower(common)->parent ? find_by_path(t, common) : NULL;
 	uint32_t generation;
 
-	if (!i && common->lower && common->lower->parent)
+	if (!i && inode_lower(common) && inode_lower(common)->parent)
 		i = find_moved(t, common);
 	activity_end(before);
 	if (!i)
@@ -441,8 +428,8 @@ static uint64_t common_node(struct sb_member *c, uint32_t own)
 	struct inode *i = inode_get(&c->m->tree, own);
 	uint32_t id, generation;
 
-	if (!i || lookup_restore(&c->m->tree, i) < 0 || !i->lower ||
-	    sb_reply_grant_common(c->shared_sb, i->lower, &id, &generation) < 0)
+	if (!i || lookup_restore(&c->m->tree, i) < 0 || !inode_lower(i) ||
+	    sb_reply_grant_common(c->shared_sb, inode_lower(i), &id, &generation) < 0)
 		return 0;
 	inode_forget(&c->shared_sb->common->tree, id, 1);
 	return id;
@@ -506,7 +493,7 @@ static int catch_up(struct sb_member *c)
 	_cleanup_(freep) uint32_t *own = NULL;
 	size_t n = 0;
 
-	pthread_mutex_lock(&g->lock);
+	mutex_lock(&g->lock);
 	ended = calloc(g->n_late + 1, sizeof(*ended));
 	own = calloc(g->n_late + 1, sizeof(*own));
 	for (struct list_link *l = g->late.next; ended && own && l != &g->late; l = l->next) {
@@ -522,7 +509,7 @@ static int catch_up(struct sb_member *c)
 			free(t);
 		}
 	}
-	pthread_mutex_unlock(&g->lock);
+	mutex_unlock(&g->lock);
 	for (size_t k = 0; k < n; k++)
 		end_late(c, &ended[k], own[k]);
 	return ended && own ? 0 : -ENOMEM;
@@ -534,7 +521,7 @@ static int catch_up(struct sb_member *c)
 static void give_back_rest(struct sb_member *c, const struct left *v)
 {
 	struct union_fs *t = &c->m->tree;
-	const uint32_t end = end_of(t);
+	const uint32_t end = inode_end(t);
 
 	for (size_t k = 0; k < v->n; k++)
 		inode_note_tied(t, v->ties[k].own, -1);

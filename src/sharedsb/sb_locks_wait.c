@@ -4,6 +4,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 
 #include <stdlib.h>
 

@@ -5,6 +5,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/recover/activity.h"
 #include "veneer/union/lookup.h"
 
@@ -75,9 +76,9 @@ static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, voi
 
 	if (!c)
 		return NULL;
-	pthread_mutex_lock(&g->lock);
+	mutex_lock(&g->lock);
 	c->number = m->key ? (uint32_t)m->key : ++g->last_number;
-	pthread_mutex_unlock(&g->lock);
+	mutex_unlock(&g->lock);
 	list_init(&c->ties);
 	c->shared_sb = g;
 	c->m = m;
@@ -102,7 +103,7 @@ int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint
 	m->is_sb_member = true;
 	m->sb_member = c;
 	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = FUSE_INIT };
-	r = session_inside(g->session, m, &sb_reply_io, &c->session);
+	r = session_start_inner(g->session, m, &sb_reply_io, &c->session);
 	sb_reply_route.c = NULL;
 	m->node_base = shared_sb_base(c);
 	if (r == 0) {
@@ -199,11 +200,11 @@ void sb_member_leave(struct sb_member *c)
 {
 	struct shared_sb *g = c->shared_sb;
 
-	pthread_mutex_lock(&g->lock);
+	mutex_lock(&g->lock);
 	htab_remove(&g->members, &c->link);
 	while (c->pins)
 		pthread_cond_wait(&g->unpinned, &g->lock);
-	pthread_mutex_unlock(&g->lock);
+	mutex_unlock(&g->lock);
 	sb_locks_leave(c);
 	session_free(c->session);
 	leave_mount(c);

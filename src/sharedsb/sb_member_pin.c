@@ -3,8 +3,9 @@
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
-static struct sb_member *find_locked(struct shared_sb *g, uint64_t number)
+static struct sb_member *find_locked(struct shared_sb *g, uint64_t number) REQUIRES(g->lock)
 {
 	for (struct hlink *l = htab_first(&g->members, number); l; l = htab_next(l)) {
 		struct sb_member *c = container_of(l, struct sb_member, link);

@@ -7,7 +7,9 @@
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/tsan_order.h"
 #include "veneer/union/lookup.h"
 
@@ -15,19 +17,10 @@
 #include <linux/fuse.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #define DEPTH_MAX 1000u /* what lies deeper is not shared */
 
 _Thread_local struct shared_sb_route sb_reply_route;
-
-int64_t sb_reply_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- the image's own ---- */
 
@@ -127,7 +120,7 @@ int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *
 		r = lookup_name(t, dir, e->name, &i, &st);
 	if (r < 0)
 		return r;
-	if (i->lower != e) {
+	if (inode_lower(i) != e) {
 		inode_unref(t, i);
 		return -ESTALE;
 	}
@@ -143,7 +136,7 @@ int sb_reply_look_up(struct union_fs *t, char *path, struct inode **ret)
 
 	inode_ref(t, i);
 	for (char *name; r == 0 && (name = strsep(&path, "/"));) {
-		r = i->type == DT_DIR ? lookup_name(t, i, name, &next, &st) : -ENOTDIR;
+		r = inode_is_dir(i) ? lookup_name(t, i, name, &next, &st) : -ENOTDIR;
 		inode_unref(t, i);
 		if (r == 0)
 			i = next;
@@ -161,7 +154,7 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 
 	if (r < 0)
 		return r;
-	if (i->lower != e || !sb_reply_is_common(c->m, i)) {
+	if (inode_lower(i) != e || !sb_reply_is_common(c->m, i)) {
 		inode_unref(&c->m->tree, i);
 		return -ESTALE;
 	}
@@ -175,8 +168,8 @@ bool sb_reply_is_common(const struct mount *m, struct inode *i)
 {
 	struct stat st;
 
-	return i->type == DT_REG && !i->has_upper && !i->is_unresolved && !i->is_orphan &&
-	       i->lower && image_stat(m->tree.image, i->lower, &st) == 0 && st.st_nlink == 1;
+	return inode_is_lower_file(i) && image_stat(m->tree.image, inode_lower(i), &st) == 0 &&
+	       st.st_nlink == 1;
 }
 
 /* ---- answers ---- */
@@ -195,7 +188,7 @@ static bool was_switched(struct shared_sb *g, struct image_entry *e)
 
 	if (!estale_table_has(g->estale, sb_reply_route.caller, object, sb_reply_route.since_ms))
 		return false;
-	estale_table_note(g->estale, sb_reply_route.caller, object, sb_reply_now_ms());
+	estale_table_note(g->estale, sb_reply_route.caller, object, clock_ms());
 	return true;
 }
 
@@ -207,17 +200,17 @@ static void translate(struct sb_member *c, struct fuse_entry_out *e, struct exch
 
 	if (!i)
 		return;
-	if (x && !i->is_private && sb_reply_is_common(c->m, i)) {
-		if (was_switched(g, i->lower)) {
-			i->is_private = true;
-		} else if (sb_reply_grant_common(g, i->lower, &id, &generation) == 0) {
+	if (x && !inode_is_private(i) && sb_reply_is_common(c->m, i)) {
+		if (was_switched(g, inode_lower(i))) {
+			inode_note_private(i);
+		} else if (sb_reply_grant_common(g, inode_lower(i), &id, &generation) == 0) {
 			*x = (struct exchange){ .own = (uint32_t)e->nodeid, .common = id };
 			e->nodeid = id;
 			e->generation = generation;
 			return;
 		}
 		/* Without memory it is this mount's own, which costs nothing but pages. */
-		i->is_private = true;
+		inode_note_private(i);
 	}
 	e->nodeid |= shared_sb_base(c);
 	e->generation ^= c->secret;

@@ -3,6 +3,7 @@
  * sb_locks.c the locks of the image's files, and sb_reply.c changes what is answered. */
 #pragma once
 
+#include "veneer/base/lock.h"
 #include "veneer/sharedsb/shared_sb.h"
 
 #include "veneer/base/htab.h"
@@ -33,23 +34,24 @@ struct shared_sb {
 	struct session *session; /* its; reads for all */
 	void (*unused)(void *owner);
 	struct estale_table *estale; /* by shared_sb_object_of */
-	pthread_mutex_t lock;
+	mutex_t lock;
 	pthread_cond_t unpinned; /* or joined, or lost */
-	/* guarded by lock */
-	struct htab members; /* by number */
-	uint32_t last_number;
-	uint32_t *expected; /* numbers that will join, or be lost; 0 where one has or was */
-	size_t n_expected;
+	GUARDED_BY(lock) struct htab members; /* by number */
+	GUARDED_BY(lock) uint32_t last_number;
+	/* numbers that will join, or be lost; 0 where one has or was */
+	GUARDED_BY(lock) uint32_t *expected;
+	GUARDED_BY(lock) size_t n_expected;
 	_Atomic size_t n_awaited; /* of those not 0; written under lock */
-	struct list_link late; /* what ended locks while some were (sb_locks.c) */
-	size_t n_late;
-	struct htab waiters; /* by unique: each answer is looked for there */
+	GUARDED_BY(lock) struct list_link late; /* what ended locks while some were (sb_locks.c) */
+	GUARDED_BY(lock) size_t n_late;
+	GUARDED_BY(lock) struct htab waiters; /* by unique: each answer is looked for there */
 	_Atomic size_t n_waiters; /* written under lock */
-	uint64_t interrupts[SHARED_SB_INTERRUPTS]; /* the last ones; 0: none */
-	size_t n_interrupts;
-	struct htab ties, ties_by_node; /* sb_locks.c */
+	GUARDED_BY(lock) uint64_t interrupts[SHARED_SB_INTERRUPTS]; /* the last ones; 0: none */
+	GUARDED_BY(lock) size_t n_interrupts;
+	GUARDED_BY(lock) struct htab ties, ties_by_node; /* sb_locks.c */
 	_Atomic size_t n_ties; /* written under lock */
-	struct htab dirs; /* the common mount's inodes by struct image_entry; each referenced */
+	/* the common mount's inodes by struct image_entry; each referenced */
+	GUARDED_BY(lock) struct htab dirs;
 };
 
 struct sb_member {
@@ -93,7 +95,6 @@ static inline uint64_t shared_sb_base(const struct sb_member *c)
 
 /* Is this inode of a member mount shown as the image's own, unless it is private? */
 bool sb_reply_is_common(const struct mount *m, struct inode *i);
-int64_t sb_reply_now_ms(void);
 /* The mount's own inode of a file of the image, referenced: what stands at the path that it has
  * there, if that is it and unchanged. -ESTALE: it is not. */
 int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode **ret);
@@ -109,7 +110,7 @@ int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number);
 void sb_member_unpin(struct sb_member *c);
 /* Among the numbers that will join; NULL: it is not. With the lock. */
-uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number);
+uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number) REQUIRES(g->lock);
 
 /* A request that may wait for a lock has come, of a mount that is told later. 0 or -ENOMEM. */
 int sb_locks_wait_begin(struct shared_sb *g, uint64_t unique);
@@ -134,6 +135,6 @@ int sb_locks_resume(struct sb_member *c);
 /* Forget the ties of a member that no request has pinned, or will. */
 void sb_locks_leave(struct sb_member *c);
 /* No mount is awaited any more, or no request waits; with the superblock's lock. */
-void sb_locks_forget_late(struct shared_sb *g);
+void sb_locks_forget_late(struct shared_sb *g) REQUIRES(g->lock);
 /* Give back the directories. */
 void sb_reply_release_dirs(struct shared_sb *g);

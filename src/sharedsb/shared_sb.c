@@ -11,6 +11,8 @@
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/tsan_order.h"
 #include "veneer/fuse/op_lock.h"
@@ -39,7 +41,7 @@ int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void
 	else
 		r = estale_table_fd < 0
 			    ? estale_table_new(&g->estale)
-			    : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->estale);
+			    : estale_table_attach(estale_table_fd, clock_ms(), &g->estale);
 	if (r < 0) {
 		free(g);
 		return r;
@@ -48,7 +50,7 @@ int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void
 	common->is_sb_member = true;
 	g->unused = unused;
 	list_init(&g->late);
-	pthread_mutex_init(&g->lock, NULL);
+	mutex_init(&g->lock);
 	pthread_cond_init(&g->unpinned, NULL);
 	*ret = g;
 	return 0;
@@ -58,6 +60,7 @@ void shared_sb_free(struct shared_sb *g)
 {
 	if (!g)
 		return;
+	lock_is_private(&g->lock);
 	sb_reply_release_dirs(g);
 	htab_release(&g->members);
 	free(g->expected);
@@ -67,7 +70,7 @@ void shared_sb_free(struct shared_sb *g)
 	htab_release(&g->ties_by_node);
 	estale_table_free(g->estale);
 	pthread_cond_destroy(&g->unpinned);
-	pthread_mutex_destroy(&g->lock);
+	mutex_destroy(&g->lock);
 	free(g);
 }
 
@@ -113,8 +116,7 @@ static const char *name_at(const struct request *q, size_t off)
 /* The kernel is told to look the name up again, and what it finds then is the mount's own. */
 static bool switch_node(const struct request *q, struct image_entry *e)
 {
-	estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, e),
-			  sb_reply_now_ms());
+	estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, e), clock_ms());
 	stats_add(STATS_NODE_SWITCHES, 1);
 	return done(q, -ESTALE);
 }
@@ -123,7 +125,7 @@ static bool switch_common(const struct request *q, uint64_t node)
 {
 	struct inode *i = sb_reply_common_inode(q->g, node);
 
-	return i && i->lower ? switch_node(q, i->lower) : done(q, -ESTALE);
+	return i && inode_lower(i) ? switch_node(q, inode_lower(i)) : done(q, -ESTALE);
 }
 
 static void forget(struct shared_sb *g, uint64_t node, uint64_t n)
@@ -179,9 +181,9 @@ static bool is_program(struct shared_sb *g, uint64_t node)
 	const struct inode *i = sb_reply_common_inode(g, node);
 	struct stat st;
 
-	return i && i->lower &&
-	       (has_library_name(i->lower->name) ||
-		(image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
+	return i && inode_lower(i) &&
+	       (has_library_name(inode_lower(i)->name) ||
+		(image_stat(g->common->tree.image, inode_lower(i), &st) == 0 && st.st_mode & 0111));
 }
 
 /* Must a descriptor of this file read what the mount writes? Then the file gets a node of that
@@ -191,7 +193,8 @@ static bool is_followed(struct shared_sb *g, uint64_t node)
 	struct inode *i = sb_reply_common_inode(g, node);
 	struct passthrough_select o;
 
-	return i && i->lower && passthrough_select_look(&g->common->tree, i, false, &o) == 0 &&
+	return i && inode_lower(i) &&
+	       passthrough_select_look(&g->common->tree, i, false, &o) == 0 &&
 	       passthrough_select_is_followed(&o);
 }
 
@@ -325,9 +328,9 @@ static bool copy_common(const struct request *q)
 
 	if (!c)
 		return done(q, -EXDEV);
-	if (from && from->lower && sb_reply_find_own(c, from->lower, &own) == 0) {
+	if (from && inode_lower(from) && sb_reply_find_own(c, inode_lower(from), &own) == 0) {
 		in->nodeid_out &= LOWER_HALF;
-		q->in->nodeid = own->id;
+		q->in->nodeid = inode_id(own);
 		sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = q->in->opcode };
 		session_answer(c->session, q->buf);
 		sb_reply_route.c = NULL;
@@ -429,8 +432,8 @@ static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const
 
 	if (!dir || !name || strlen(name) > NAME_MAX || lookup_name(t, dir, name, &i, &st) < 0)
 		return NULL;
-	if (!i->is_private && sb_reply_is_common(c->m, i))
-		e = i->lower;
+	if (!inode_is_private(i) && sb_reply_is_common(c->m, i))
+		e = inode_lower(i);
 	inode_unref(t, i);
 	return e;
 }
@@ -439,7 +442,7 @@ static bool switch_names(const struct request *q, struct image_entry *a, struct 
 {
 	if (a && b)
 		estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, b),
-				  sb_reply_now_ms());
+				  clock_ms());
 	return a || b ? switch_node(q, a ? a : b) : false;
 }
 
@@ -582,7 +585,7 @@ static bool route(struct shared_sb *g, const struct fuse_buf *buf)
 		return done(&q, -ENOLCK);
 	if (q.in->nodeid <= LOWER_HALF)
 		return q.in->nodeid == FUSE_ROOT_ID ? take_top(&q) : take_common(&q);
-	q.since_ms = sb_reply_now_ms();
+	q.since_ms = clock_ms();
 	c = sb_member_pin(q.g, q.in->nodeid >> 32);
 	if (!c)
 		return done(&q, q.in->opcode == FUSE_FLUSH || q.in->opcode == FUSE_RELEASE
@@ -624,10 +627,10 @@ int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char
 	return r;
 }
 
-int shared_sb_resume(struct shared_sb *g, int fuse_fd, const void *init, size_t len,
-		     enum io_mode io, struct session **ret, char *err, size_t err_size)
+int shared_sb_resume(struct shared_sb *g, const struct session_saved *saved, struct session **ret,
+		     char *err, size_t err_size)
 {
-	int r = session_resume(g->common, fuse_fd, init, len, io, ret, err, err_size);
+	int r = session_resume(g->common, saved, ret, err, err_size);
 
 	if (r == 0) {
 		g->session = *ret;

@@ -2,13 +2,14 @@
 #include "veneer/sys/boot_id.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char known[BOOT_ID_SIZE];
 
 static int ask(char ret[BOOT_ID_SIZE])

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -38,6 +39,15 @@ ssize_t file_pread(int fd, void *p, size_t len, off_t off)
 			return -errno;
 	}
 	return (ssize_t)done;
+}
+
+ssize_t file_read_text(const char *path, char *text, size_t size)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	text[n < 0 ? 0 : n] = '\0';
+	return n < 0 ? -errno : n;
 }
 
 int file_pwrite(int fd, const void *p, size_t len, off_t off)

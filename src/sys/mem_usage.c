@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/sys/mem_usage.h"
 
-#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/pressure.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -32,15 +32,9 @@ static const struct kind v2 = {
 static bool read_text(const char *dir, const char *name, char text[TEXT_MAX])
 {
 	char path[PATH_MAX];
-	_cleanup_(closep) int fd = -1;
-	ssize_t n;
 
-	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, TEXT_MAX - 1);
-	text[n > 0 ? n : 0] = '\0';
-	return n > 0;
+	return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) &&
+	       file_read_text(path, text, TEXT_MAX) > 0;
 }
 
 /* The number behind a line's name; 0: there is no such line. */

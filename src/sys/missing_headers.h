@@ -3,6 +3,8 @@
  * missing, and then has this included before every source. With glibc nobody reads it. */
 #pragma once
 
+#include "veneer/base/lock.h"
+
 #include <dirent.h>
 #include <linux/mount.h>
 #include <malloc.h>
@@ -82,8 +84,8 @@ static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off,
 
 #ifdef LACKS_PTHREAD_COND_CLOCKWAIT
 /* By the day's clock, which can be set: a waiter looks at its own clock when it wakes. */
-static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *lock,
-					 clockid_t clock, const struct timespec *at)
+static inline int pthread_cond_clockwait(pthread_cond_t *cond, mutex_t *lock, clockid_t clock,
+					 const struct timespec *at)
 {
 	struct timespec now, day;
 

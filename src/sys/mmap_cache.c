@@ -16,8 +16,10 @@
 
 #include "veneer/base/cache_policy.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/sys/pressure.h"
@@ -52,34 +54,32 @@ struct pages {
 	uint64_t word[WORDS];
 };
 
+static struct {
+	mutex_t lock;
+	GUARDED_BY(lock) struct htab table;
+	GUARDED_BY(lock) struct cache_policy policy;
+	GUARDED_BY(lock) size_t bytes, count, budget, count_max;
+	GUARDED_BY(lock) time_t next_check;
+} cache = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
 struct mmap_cache {
 	struct key key; /* constant, as are the next three */
 	const void *owner;
 	char *addr;
 	size_t len;
 
-	/* guarded by cache.lock */
-	struct hlink hash;
-	struct cache_policy_entry policy;
-	unsigned pins;
-	bool is_listed;
-	struct pages resident, filling;
+	GUARDED_BY(cache.lock) struct hlink hash;
+	GUARDED_BY(cache.lock) struct cache_policy_entry policy;
+	GUARDED_BY(cache.lock) unsigned pins;
+	GUARDED_BY(cache.lock) bool is_listed;
+	GUARDED_BY(cache.lock) struct pages resident, filling;
 	pthread_cond_t filled; /* some page is not filling any more */
 };
-
-static struct {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct htab table;
-	struct cache_policy policy;
-	size_t bytes, count, budget, count_max;
-	time_t next_check;
-} cache = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic bool is_refused; /* the kernel cannot bring pages in without raising signals */
 
-static void retire_locked(struct mmap_cache *w, bool is_evicted)
+static void retire_locked(struct mmap_cache *w, bool is_evicted) REQUIRES(cache.lock)
 {
 	htab_remove(&cache.table, &w->hash);
 	cache_policy_remove(&cache.policy, &w->policy, is_evicted);
@@ -99,17 +99,17 @@ static void destroy(struct mmap_cache *w)
 	free(w);
 }
 
-static void before_fork(void)
+static void before_fork(void) ACQUIRES(cache.lock)
 {
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork_in_parent(void) RELEASES(cache.lock)
 {
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 }
 
-static void abandon(struct hlink *e, void *arg)
+static void abandon(struct hlink *e, void *arg) REQUIRES(cache.lock)
 {
 	struct mmap_cache *w = container_of(e, struct mmap_cache, hash);
 
@@ -125,10 +125,10 @@ static void abandon(struct hlink *e, void *arg)
 }
 
 /* The threads that fill or have pinned are not in the child: it starts with none. */
-static void after_fork_in_child(void)
+static void after_fork_in_child(void) RELEASES(cache.lock)
 {
 	htab_drain(&cache.table, abandon, NULL);
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 }
 
 static size_t count_limit(void)
@@ -176,13 +176,13 @@ static struct mmap_cache *find_locked(const struct key *k)
 	return NULL;
 }
 
-static bool is_unpinned(const struct cache_policy_entry *e)
+static bool is_unpinned(const struct cache_policy_entry *e) REQUIRES(cache.lock)
 {
 	return !container_of(e, struct mmap_cache, policy)->pins;
 }
 
 /* The coldest unpinned window, retired; NULL: none. */
-static struct mmap_cache *evict_locked(void)
+static struct mmap_cache *evict_locked(void) REQUIRES(cache.lock)
 {
 	struct cache_policy_entry *e = cache_policy_victim(&cache.policy, is_unpinned);
 	struct mmap_cache *w = e ? container_of(e, struct mmap_cache, policy) : NULL;
@@ -199,10 +199,10 @@ static void shrink_to(size_t bytes)
 	for (;;) {
 		struct mmap_cache *w = NULL;
 
-		pthread_mutex_lock(&cache.lock);
+		mutex_lock(&cache.lock);
 		if (cache.bytes > bytes)
 			w = evict_locked();
-		pthread_mutex_unlock(&cache.lock);
+		mutex_unlock(&cache.lock);
 		if (!w)
 			return;
 		destroy(w);
@@ -213,15 +213,14 @@ static void shrink_to(size_t bytes)
  * are there are clean pages of the page cache, which the kernel takes back by itself. */
 static void heed_pressure(void)
 {
-	struct timespec now;
+	const int64_t now = clock_s();
 	bool is_due;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	pthread_mutex_lock(&cache.lock);
-	is_due = now.tv_sec >= cache.next_check;
+	mutex_lock(&cache.lock);
+	is_due = now >= cache.next_check;
 	if (is_due)
-		cache.next_check = now.tv_sec + PRESSURE_CHECK_S;
-	pthread_mutex_unlock(&cache.lock);
+		cache.next_check = now + PRESSURE_CHECK_S;
+	mutex_unlock(&cache.lock);
 	if (is_due && pressure_some("memory") >= PRESSURE_HIGH)
 		mmap_cache_shrink(50);
 }
@@ -233,15 +232,15 @@ static int reserve(size_t len)
 	for (unsigned attempt = 0; attempt < RESERVE_TRIES; attempt++) {
 		struct mmap_cache *w;
 
-		pthread_mutex_lock(&cache.lock);
+		mutex_lock(&cache.lock);
 		if (cache.bytes + len <= cache.budget && cache.count < cache.count_max) {
 			cache.bytes += len;
 			cache.count++;
-			pthread_mutex_unlock(&cache.lock);
+			mutex_unlock(&cache.lock);
 			return 0;
 		}
 		w = evict_locked();
-		pthread_mutex_unlock(&cache.lock);
+		mutex_unlock(&cache.lock);
 		if (!w)
 			return -EBUSY;
 		destroy(w);
@@ -318,7 +317,7 @@ static int make(const struct mmap_cache_file *f, const struct key *key, struct m
 /* The listed window with room for need bytes, pinned. A shorter one is of a time when the file was
  * shorter: retired, and in *ret_dead if it is to be destroyed. */
 static struct mmap_cache *take_locked(const struct key *key, size_t need,
-				      struct mmap_cache **ret_dead)
+				      struct mmap_cache **ret_dead) REQUIRES(cache.lock)
 {
 	struct mmap_cache *w = find_locked(key);
 
@@ -338,7 +337,7 @@ static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 	struct mmap_cache *first, *dead = NULL;
 	int r = 0;
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	first = take_locked(&w->key, need, &dead);
 	if (!first) {
 		uint64_t hash = key_hash(&w->key);
@@ -350,7 +349,7 @@ static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 			w->pins = 1;
 		}
 	}
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	destroy(dead);
 	if (first || r < 0)
 		destroy(w);
@@ -373,9 +372,9 @@ int mmap_cache_pin(const struct mmap_cache_file *f, uint64_t off, size_t len,
 		len = MMAP_CACHE_BYTES - at;
 	if (len > (uint64_t)f->st.st_size - off)
 		len = (size_t)((uint64_t)f->st.st_size - off);
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	w = take_locked(&key, at + len, &dead);
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	destroy(dead);
 	if (!w) {
 		r = make(f, &key, &w);
@@ -392,13 +391,13 @@ void mmap_cache_unpin(struct mmap_cache *w)
 {
 	bool is_dead = false;
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	if (--w->pins == 0) {
 		if (w->is_listed && cache.bytes > cache.budget)
 			retire_locked(w, true);
 		is_dead = !w->is_listed;
 	}
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	if (is_dead)
 		destroy(w);
 }
@@ -515,7 +514,7 @@ static void run_fill(struct fill *f)
 }
 
 /* The cache is for parts that were mostly read before. */
-static unsigned note_use_locked(const struct mmap_cache_part *part)
+static unsigned note_use_locked(const struct mmap_cache_part *part) REQUIRES(cache.lock)
 {
 	const struct pages wanted = pages_of(part), missing = without(wanted, &part->w->resident);
 	const unsigned n = count(&wanted);
@@ -530,19 +529,19 @@ static void fill_missing(struct mmap_cache_part *parts, size_t n)
 	uint64_t nwanted = 0, nfilled = 0;
 	struct fill f = { .n = 0 };
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	for (size_t i = 0; i < n; i++)
 		nwanted += note_use_locked(&parts[i]);
 	for (size_t i = 0; i < n; i++) {
 		nfilled += claim_locked(&f, &parts[i]);
 		if (f.n < FILL_AREAS)
 			continue;
-		pthread_mutex_unlock(&cache.lock);
+		mutex_unlock(&cache.lock);
 		run_fill(&f);
-		pthread_mutex_lock(&cache.lock);
+		mutex_lock(&cache.lock);
 		i--; /* there may be more of it */
 	}
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	if (f.n)
 		run_fill(&f);
 	stats_add(STATS_WINDOW_HITS, nwanted - nfilled);
@@ -618,10 +617,10 @@ void mmap_cache_forget(const void *owner)
 void mmap_cache_set_budget(size_t bytes)
 {
 	pthread_once(&once, init_once);
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	cache.budget = bytes;
 	cache_policy_set_budget(&cache.policy, bytes);
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	shrink_to(bytes);
 }
 
@@ -629,9 +628,9 @@ void mmap_cache_shrink(unsigned percent)
 {
 	size_t keep;
 
-	pthread_mutex_lock(&cache.lock);
+	mutex_lock(&cache.lock);
 	keep = percent < 100 ? (size_t)((uint64_t)cache.bytes * (100 - percent) / 100) : 0;
-	pthread_mutex_unlock(&cache.lock);
+	mutex_unlock(&cache.lock);
 	shrink_to(keep);
 }
 

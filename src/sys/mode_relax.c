@@ -4,6 +4,7 @@
 #include "veneer/sys/mode_relax.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
@@ -27,8 +28,8 @@ struct mode_relax {
 
 /* By device: a file system that hangs in here is waited for by its users alone. */
 static struct relax_list {
-	pthread_rwlock_t lock;
-	struct mode_relax *first; /* guarded by lock */
+	rwlock_t lock;
+	GUARDED_BY(lock) struct mode_relax *first;
 } lists[NLISTS] = { [0 ... NLISTS - 1] = { .lock = PTHREAD_RWLOCK_INITIALIZER } };
 
 static _Atomic unsigned n_relaxed;
@@ -81,6 +82,7 @@ static struct relax_list *list_of(dev_t dev)
 
 /* Under the lock. */
 static struct mode_relax *find(const struct relax_list *l, const struct stat *st)
+	REQUIRES_SHARED(l->lock)
 {
 	struct mode_relax *r = l->first;
 

@@ -8,6 +8,7 @@
 #include "veneer/sys/peer.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/sock.h"
 
 #include <fcntl.h>
@@ -127,17 +128,14 @@ static bool find_caps(const char *status, const char *key, uint64_t *ret)
 
 static int read_status(const char *process, struct peer_standing *ret)
 {
-	_cleanup_(closep) int fd = -1;
 	char path[64], status[STATUS_SIZE];
 	const char *ids;
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%s/status", process);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, status, sizeof(status) - 1);
+	n = file_read_text(path, status, sizeof(status));
 	if (n < 0)
-		return -errno;
-	status[n] = '\0';
+		return (int)n;
 	/* The name, which the process chooses, has its newlines escaped. */
 	ids = strstr(status, "\nUid:\t");
 	if (!ids ||

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/sys/pressure.h"
 
-#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
-int pressure_parse(const char *text)
+static int parse(const char *text)
 {
 	unsigned whole, hundredths;
 	const char *line = strstr(text, "some avg10=");
@@ -19,14 +18,9 @@ int pressure_parse(const char *text)
 
 int pressure_read(const char *path)
 {
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
 	char text[256];
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	if (n < 0)
-		return -1;
-	text[n] = '\0';
-	return pressure_parse(text);
+	return file_read_text(path, text, sizeof(text)) < 0 ? -1 : parse(text);
 }
 
 int pressure_some(const char *resource)

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -328,4 +329,24 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	unlinkat(own, renamed, 0);
 	*ret = p;
 	return 0;
+}
+
+static enum { UNKNOWN, NONE, TRUSTED } ask_trusted(void)
+{
+	_cleanup_(closep) int fd = memfd_create("veneer-privilege", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return UNKNOWN;
+	if (fsetxattr(fd, "trusted.veneer", "", 0, 0) == 0)
+		return TRUSTED;
+	return errno == EPERM ? NONE : UNKNOWN;
+}
+
+bool probe_is_trusted(void)
+{
+	static _Atomic int known;
+
+	if (known == UNKNOWN)
+		known = ask_trusted();
+	return known != NONE;
 }

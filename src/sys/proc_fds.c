@@ -2,6 +2,7 @@
 #include "veneer/sys/proc_fds.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/mountinfo.h"
 
 #include <dirent.h>
@@ -28,18 +29,9 @@ struct asked {
 static ssize_t read_proc(pid_t tid, const char *name, char *buf, size_t size)
 {
 	char path[64];
-	_cleanup_(closep) int fd = -1;
-	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)tid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	n = read(fd, buf, size - 1);
-	if (n < 0)
-		return -errno;
-	buf[n] = '\0';
-	return n;
+	return file_read_text(path, buf, size);
 }
 
 /* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told

@@ -14,6 +14,7 @@
 #include "veneer/sys/ring.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/file.h"
 
 #include <liburing.h>
@@ -41,7 +42,7 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
 /* Held while a ring is mapped or unmapped: addresses move from one thread's ring to another's. */
-static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
+static mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_refused;
 static _Atomic unsigned generation; /* counts the forks that led to this process */
 
@@ -67,19 +68,19 @@ static void thread_ring_free(void *p)
 }
 
 /* The thread that held the lock may not exist in the child, so the fork takes it along. */
-static void before_fork(void)
+static void before_fork(void) ACQUIRES(map_lock)
 {
-	pthread_mutex_lock(&map_lock);
+	mutex_lock(&map_lock);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork_in_parent(void) RELEASES(map_lock)
 {
-	pthread_mutex_unlock(&map_lock);
+	mutex_unlock(&map_lock);
 }
 
-static void after_fork_in_child(void)
+static void after_fork_in_child(void) RELEASES(map_lock)
 {
-	pthread_mutex_unlock(&map_lock);
+	mutex_unlock(&map_lock);
 	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
 }
 

@@ -263,7 +263,7 @@ static struct sock_sender find_sender(struct msghdr *msg)
 	return found;
 }
 
-int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n,
+int sock_recv_from(int fd, void *p, size_t size, int *fds, size_t *ret_n,
 		   struct sock_sender *ret_sender)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) +
@@ -287,21 +287,20 @@ int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size
 		is_again = n < 0 && (errno == EINTR || (errno == ECONNRESET && !was_reset));
 		was_reset = was_reset || (n < 0 && errno == ECONNRESET);
 	} while (is_again);
-	*ret_len = *ret_n = 0;
+	*ret_n = 0;
 	if (ret_sender)
 		*ret_sender = (struct sock_sender){ .pidfd = -1 };
 	if (n < 0)
 		return errno == ECONNRESET ? 0 : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 	*ret_n = take_fds(&msg, fds, &more);
 	sender = find_sender(&msg);
-	*ret_len = (size_t)n;
 	/* An empty message is taken for the end, whatever it carries. */
 	if (n > 0 && !more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		if (ret_sender)
 			*ret_sender = sender;
 		else
 			closep(&sender.pidfd);
-		return 0;
+		return (int)n;
 	}
 	closep(&sender.pidfd);
 	sock_close_fds(fds, *ret_n);
@@ -309,7 +308,7 @@ int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size
 	return n > 0 ? -EMSGSIZE : 0;
 }
 
-int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n)
+int sock_recv(int fd, void *p, size_t size, int *fds, size_t *ret_n)
 {
-	return sock_recv_from(fd, p, size, ret_len, fds, ret_n, NULL);
+	return sock_recv_from(fd, p, size, fds, ret_n, NULL);
 }

@@ -13,9 +13,10 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -38,25 +39,24 @@ struct watch_guard {
 	int wd;
 };
 
-struct watch {
-	_Atomic bool is_stale;
-	/* guarded by table.lock */
-	struct list_link guards;
-	struct list_link link; /* among all sets, or among those to be emptied */
-};
-
 static struct {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	int fd; /* -1: not made yet */
-	size_t n, limit; /* watches, not guards */
-	struct htab by_wd; /* struct metacopy_guard */
-	struct list_link sets, stale;
+	mutex_t lock;
+	GUARDED_BY(lock) int fd; /* -1: not made yet */
+	GUARDED_BY(lock) size_t n, limit; /* watches, not guards */
+	GUARDED_BY(lock) struct htab by_wd; /* struct metacopy_guard */
+	GUARDED_BY(lock) struct list_link sets, stale;
 } table = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.fd = -1,
 	.sets = { &table.sets, &table.sets },
 	.stale = { &table.stale, &table.stale },
+};
+
+struct watch {
+	_Atomic bool is_stale;
+	GUARDED_BY(table.lock) struct list_link guards;
+	/* among all sets, or among those to be emptied */
+	GUARDED_BY(table.lock) struct list_link link;
 };
 
 #define set_of(l)   container_of(l, struct watch, link)
@@ -65,14 +65,10 @@ static struct {
 /* Half of what the user may have: programs of his want some too. */
 static size_t read_limit(void)
 {
-	_cleanup_(closep) int fd =
-		open("/proc/sys/fs/inotify/max_user_watches", O_RDONLY | O_CLOEXEC);
 	char text[32];
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	if (n <= 0)
+	if (file_read_text("/proc/sys/fs/inotify/max_user_watches", text, sizeof(text)) <= 0)
 		return WATCHES_DEFAULT / 2;
-	text[n] = '\0';
 	return strtoul(text, NULL, 10) / 2;
 }
 
@@ -112,7 +108,7 @@ static struct watch_guard *find_locked(int wd, const struct watch *set)
 	return NULL;
 }
 
-static void drop_locked(struct watch_guard *g)
+static void drop_locked(struct watch_guard *g) REQUIRES(table.lock)
 {
 	htab_remove(&table.by_wd, &g->link);
 	list_del(&g->of_set);
@@ -124,7 +120,7 @@ static void drop_locked(struct watch_guard *g)
 	free(g);
 }
 
-static bool is_emptied_locked(struct watch *w)
+static bool is_emptied_locked(struct watch *w) REQUIRES(table.lock)
 {
 	for (unsigned i = 0; i < DROP_BATCH && !list_is_empty(&w->guards); i++)
 		drop_locked(guard_of(w->guards.next));
@@ -167,7 +163,7 @@ bool watch_is_current(const struct watch *w)
 	return w && !atomic_load(&w->is_stale);
 }
 
-static int enter_locked(struct watch *w, int wd)
+static int enter_locked(struct watch *w, int wd) REQUIRES(table.lock)
 {
 	struct watch_guard *g;
 	bool is_new;
@@ -238,7 +234,7 @@ void watch_file(struct watch *w, int dirfd, const char *name)
 		watch_entry(w, dirfd, name, FILE_EVENTS);
 }
 
-static void note_locked(const struct inotify_event *e)
+static void note_locked(const struct inotify_event *e) REQUIRES(table.lock)
 {
 	struct hlink *l;
 
@@ -256,7 +252,7 @@ static void note_locked(const struct inotify_event *e)
 	}
 }
 
-static void read_events_locked(void)
+static void read_events_locked(void) REQUIRES(table.lock)
 {
 	char buf[16 * 1024] __attribute__((aligned(__alignof__(struct inotify_event))));
 	ssize_t n;
@@ -285,9 +281,9 @@ void watch_drain(void)
 {
 	bool is_done = false;
 
-	pthread_mutex_lock(&table.lock);
+	mutex_lock(&table.lock);
 	read_events_locked();
-	pthread_mutex_unlock(&table.lock);
+	mutex_unlock(&table.lock);
 	while (!is_done) {
 		LOCK_SCOPE(&table.lock);
 		is_done = list_is_empty(&table.stale);

@@ -92,7 +92,7 @@ static bool knows_file(struct check *c, const struct layer_walk_entry *e,
 	if (mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (map_recover_adopt(c->layer, c->map, m, fd) == 0 &&
+	if (map_recover_enter(c->layer, c->map, m, fd) == 0 &&
 	    mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
 	check_report_say(&c->at, "no-entry", e->path,

@@ -131,12 +131,12 @@ static int copy_entry(struct flatten *f, struct inode *dir, const char *name)
 
 static int copy_missing(struct flatten *f, struct inode *dir)
 {
-	ssize_t n = image_count(f->t->image, dir->lower);
+	ssize_t n = image_count(f->t->image, inode_lower(dir));
 
 	if (n < 0)
 		return leave_as_it_is(f, dir, ".", "cannot list what is below", (int)n);
 	for (ssize_t k = 0; k < n; k++) {
-		const char *name = image_child(dir->lower, (size_t)k)->name;
+		const char *name = image_child(inode_lower(dir), (size_t)k)->name;
 		int r = copy_entry(f, dir, name);
 
 		if (r < 0)
@@ -165,7 +165,7 @@ static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 		r = r ?: e;
 	}
 	mode_relax_end(x);
-	fd_cache_unpin(&dir->src.fd);
+	upper_unpin(dir);
 	return r < 0 ? r : 0;
 }
 
@@ -185,7 +185,7 @@ static int has_redirect(struct flatten *f, struct inode *dir)
 	if (fd < 0)
 		return fd;
 	r = whiteout_has_redirect(fd);
-	fd_cache_unpin(&dir->src.fd);
+	upper_unpin(dir);
 	return r;
 }
 
@@ -213,7 +213,7 @@ static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 		if (r == -ENODATA || r == -EOPNOTSUPP || r == -EPERM)
 			r = 0;
 	}
-	fd_cache_unpin(&dir->src.fd);
+	upper_unpin(dir);
 	return r;
 }
 
@@ -221,9 +221,9 @@ static int visit_file(struct flatten *f, struct inode *dir, const char *name, st
 {
 	int r;
 
-	if (i->is_damaged)
+	if (inode_is_damaged(i))
 		return leave_as_it_is(f, dir, name, "left as it is", -EIO);
-	if (!i->src.id)
+	if (!inode_partial_id(i))
 		return 0;
 	r = materialize_fill_file(&f->whole, i);
 	f->s.files++;
@@ -238,7 +238,7 @@ static int visit(void *arg, struct inode *dir, const char *name, struct inode *i
 
 	if (r < 0)
 		return leave_as_it_is(f, dir, name, "left as it is", r);
-	return i->type == DT_REG ? visit_file(f, dir, name, i) : 0;
+	return inode_is_regular(i) ? visit_file(f, dir, name, i) : 0;
 }
 
 static int miss(void *arg, struct inode *dir, const char *name, int error)
@@ -258,7 +258,7 @@ static int enter(void *arg, struct inode *parent, const char *name, struct inode
 	is_redirected = has_redirect(f, dir);
 	if (is_redirected < 0)
 		return leave_as_it_is(f, parent, name, "left as it is", is_redirected);
-	r = push(f, dir->lower && (is_redirected || above->is_filled), is_redirected);
+	r = push(f, inode_lower(dir) && (is_redirected || above->is_filled), is_redirected);
 	r = r ?: copy_all(f, dir, f->levels[f->depth - 1].is_filled);
 	return r ?: 1;
 }
@@ -316,7 +316,7 @@ static int make_opaque(struct flatten *f, struct inode *dir)
 		r = r ?: e;
 	}
 	mode_relax_end(x);
-	fd_cache_unpin(&dir->src.fd);
+	upper_unpin(dir);
 	return r;
 }
 
@@ -352,7 +352,7 @@ static int drop_redirect(struct flatten *f, struct inode *dir)
 	r = layer_walk(fd, NULL, &(struct layer_walk_hooks){ .fn = drop_whiteout });
 	r = r ?: whiteout_remove_redirect(fd);
 	mode_relax_end(x);
-	fd_cache_unpin(&dir->src.fd);
+	upper_unpin(dir);
 	if (r == 0)
 		f->s.dirs++;
 	return r;

@@ -318,7 +318,7 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	if ((uint32_t)mapfile_uuid(w->map) != m.uuid_low)
 		return damaged(w, "made in another layer");
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (map_recover_adopt(w->layer, w->map, &m, fd) == -ENOENT)
+	if (map_recover_enter(w->layer, w->map, &m, fd) == -ENOENT)
 		return damaged(w, "the map has no such file");
 	return print_ownership(w, &m, (uint64_t)st->st_size);
 }

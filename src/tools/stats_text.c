@@ -20,15 +20,6 @@
 #define OP_READ	 15u
 #define OP_WRITE 16u
 
-static uint64_t sum_requests(const struct stats_values *v)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < STATS_OPCODES; i++)
-		sum += v->ops[i].requests;
-	return sum;
-}
-
 uint64_t stats_text_sum_errors(const struct stats_values *v)
 {
 	uint64_t sum = 0;
@@ -137,7 +128,7 @@ static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 		text_table_put(&g, m->mode);
 		text_table_put(&g, layers);
 		text_table_put(&g, COUNT(m->inodes));
-		text_table_put(&g, COUNT(sum_requests(&m->values)));
+		text_table_put(&g, COUNT(stats_sum_requests(&m->values)));
 		text_table_put(&g, COUNT(stats_text_sum_errors(&m->values)));
 		text_table_put(&g, BYTES(c[STATS_READ_BYTES]));
 		text_table_put(&g, BYTES(c[STATS_WRITE_BYTES]));
@@ -180,7 +171,7 @@ static int print_ops(const struct stats_values *v, FILE *out)
 	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	uint32_t order[STATS_OPCODES];
 	size_t n = sort_ops(v, order);
-	uint64_t all = sum_requests(v);
+	uint64_t all = stats_sum_requests(v);
 
 	if (!n)
 		return fputs("no requests yet\n", out) < 0 ? -EIO : 0;
@@ -332,7 +323,7 @@ struct busy *stats_text_gained(const struct report *begun, const struct report *
 		list[i].gained = ended->mounts[i].values;
 		if (before)
 			report_subtract(&list[i].gained, &before->values);
-		list[i].requests = sum_requests(&list[i].gained);
+		list[i].requests = stats_sum_requests(&list[i].gained);
 	}
 	if (list)
 		qsort(list, ended->nmounts, sizeof(*list), compare_busy);

@@ -9,7 +9,9 @@
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/sys/path.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
@@ -31,8 +33,8 @@ struct inodes {
 };
 
 struct hardlink_index {
-	pthread_mutex_t scan_lock; /* one scan at a time; held over it */
-	pthread_mutex_t lock; /* innermost; held over nothing */
+	mutex_t scan_lock; /* one scan at a time; held over it */
+	mutex_t lock; /* innermost; held over nothing */
 	struct image_entry **index; /* entries that share their file with others, in order of
 				       by_file(); never changes */
 	size_t n, nvisited;
@@ -47,8 +49,8 @@ int hardlink_index_init(struct union_fs *t)
 	t->links = calloc(1, sizeof(*t->links));
 	if (!t->links)
 		return -ENOMEM;
-	pthread_mutex_init(&t->links->lock, NULL);
-	pthread_mutex_init(&t->links->scan_lock, NULL);
+	mutex_init(&t->links->lock);
+	mutex_init(&t->links->scan_lock);
 	return 0;
 }
 
@@ -71,8 +73,8 @@ void hardlink_index_release(struct union_fs *t)
 		inode_unref(t, l->again.v[k]);
 	free(l->again.v);
 	htab_release(&l->moved);
-	pthread_mutex_destroy(&l->lock);
-	pthread_mutex_destroy(&l->scan_lock);
+	mutex_destroy(&l->lock);
+	mutex_destroy(&l->scan_lock);
 	free(l->index);
 	free(l);
 	t->links = NULL;
@@ -172,13 +174,13 @@ static int index_image(struct union_fs *t)
 	shrunk = reallocarray(files.v, files.n ? files.n : 1, sizeof(*files.v));
 	if (shrunk)
 		files.v = shrunk;
-	pthread_mutex_lock(&t->links->lock);
+	mutex_lock(&t->links->lock);
 	if (!t->links->is_indexed) {
 		t->links->index = steal_ptr(&files.v);
 		t->links->n = files.n;
 		t->links->is_indexed = true;
 	}
-	pthread_mutex_unlock(&t->links->lock);
+	mutex_unlock(&t->links->lock);
 	free(files.v);
 	return 0;
 }
@@ -244,14 +246,14 @@ int hardlink_index_note_moved(struct union_fs *t, struct inode *dir)
 	if (!m)
 		return -ENOMEM;
 	inode_ref(t, dir);
-	pthread_mutex_lock(&t->links->lock);
+	mutex_lock(&t->links->lock);
 	for (struct hlink *l = htab_first(&t->links->moved, hash); l && r == 0; l = htab_next(l))
 		if (container_of(l, struct moved, link)->dir == dir)
 			r = 1;
 	m->dir = dir;
 	if (r == 0)
 		r = htab_insert(&t->links->moved, &m->link, hash);
-	pthread_mutex_unlock(&t->links->lock);
+	mutex_unlock(&t->links->lock);
 	if (r != 0) {
 		inode_unref(t, dir);
 		free(m);

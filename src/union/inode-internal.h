@@ -4,7 +4,7 @@
  * left. */
 #pragma once
 
-#include "veneer/union/inode.h"
+#include "veneer/union/inode_struct.h"
 
 struct name {
 	struct hlink link; /* in tree->names */

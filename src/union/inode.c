@@ -10,6 +10,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/layer/partial_xattr.h"
@@ -103,9 +104,10 @@ static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 		htab_remove(&t->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
 	if (i->is_in_by_lower)
-		htab_remove(i->is_unresolved ? &t->unresolved : &t->by_lower, &i->by_lower);
+		htab_remove(i->stage == INODE_RESOLVED ? &t->by_lower : &t->unresolved,
+			    &i->by_lower);
 	i->is_in_by_lower = false;
-	if (i->is_unresolved && !i->is_stale)
+	if (i->stage == INODE_UNRESOLVED)
 		t->n_unresolved--;
 	i->by_upper.next = *list;
 	*list = &i->by_upper;
@@ -180,7 +182,7 @@ static void forget_bytes(struct union_fs *t, struct inode *i)
 
 	/* An inode that was never looked at since a server died is known by its held descriptor
 	 * alone. */
-	if (i->is_unresolved && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
+	if (i->stage != INODE_RESOLVED && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
 		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 &&
@@ -242,10 +244,10 @@ static void note_devices_locked(struct union_fs *t)
 void inode_table_prepare(struct union_fs *t)
 {
 	number_devices(t);
-	pthread_mutex_init(&t->lock, NULL);
-	pthread_mutex_init(&t->adopt_lock, NULL);
+	mutex_init(&t->lock);
+	mutex_init(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
-		pthread_mutex_init(&t->setid_locks[k], NULL);
+		mutex_init(&t->setid_locks[k]);
 }
 
 /* Undo prepare, when the table could not be made. */
@@ -305,10 +307,10 @@ void inode_table_release(struct union_fs *t)
 	node_table_free(t->nodes);
 	xino_release(&t->devs);
 	t->nodes = NULL;
-	pthread_mutex_destroy(&t->lock);
-	pthread_mutex_destroy(&t->adopt_lock);
+	mutex_destroy(&t->lock);
+	mutex_destroy(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
-		pthread_mutex_destroy(&t->setid_locks[k]);
+		mutex_destroy(&t->setid_locks[k]);
 }
 
 void inode_ref(struct union_fs *t, struct inode *i)
@@ -323,7 +325,7 @@ struct inode *inode_hold(struct union_fs *t, uint64_t id)
 
 	LOCK_SCOPE(&t->lock);
 	i = inode_get(t, id);
-	if (!i || i->is_unresolved)
+	if (!i || i->stage != INODE_RESOLVED)
 		return NULL;
 	i->refs++;
 	return i;
@@ -333,9 +335,9 @@ void inode_unref(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	inode_unref_locked(t, i, &free_list);
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -353,7 +355,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 	struct hlink *free_list = NULL;
 	struct node_slot *s;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	s = node_table_slot(t->nodes, id);
 	if (s) {
 		struct inode *i = node_table_object(t->nodes, id);
@@ -366,7 +368,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 		if (i)
 			inode_unlink_dead_locked(t, i, &free_list);
 	}
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -499,9 +501,9 @@ void inode_drop_unheld(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	inode_unlink_dead_locked(t, i, &free_list);
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -521,7 +523,7 @@ static char *way_to_orphan(const struct inode *i)
 
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path)
 {
-	_cleanup_(freep) char *path = i->is_unresolved ? NULL : way_to_orphan(i);
+	_cleanup_(freep) char *path = i->stage == INODE_RESOLVED ? way_to_orphan(i) : NULL;
 	const char *way = path ? path : unresolved_path;
 
 	i->is_orphan = true;
@@ -550,4 +552,155 @@ void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 	if (!i->is_orphan)
 		node_table_set_state(node_table_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
+}
+
+/* ---- what others ask ---- */
+
+struct intent_object inode_for_intent(const struct inode *i)
+{
+	if (!i)
+		return INTENT_NOTHING;
+	return (struct intent_object){ i->id, i->ino, i->has_upper ? i->upper_ino : 0 };
+}
+
+bool inode_is_current(const struct inode *i, uint64_t id)
+{
+	return i->id == id;
+}
+
+bool inode_is_regular(const struct inode *i)
+{
+	return i->type == DT_REG;
+}
+
+bool inode_is_dir(const struct inode *i)
+{
+	return i->type == DT_DIR;
+}
+
+uint64_t inode_ino(const struct inode *i)
+{
+	return i->ino;
+}
+
+uint32_t inode_id(const struct inode *i)
+{
+	return i->id;
+}
+
+bool inode_changes_unheard(const struct inode *i, uint64_t id)
+{
+	return i->n_former || i->is_mapped_past_us || i->id != id;
+}
+
+bool inode_has_upper(const struct inode *i)
+{
+	return i->has_upper;
+}
+
+struct image_entry *inode_lower(const struct inode *i)
+{
+	return i->lower;
+}
+
+file_id_t inode_partial_id(const struct inode *i)
+{
+	return i->src.id;
+}
+
+bool inode_is_damaged(const struct inode *i)
+{
+	return i->is_damaged;
+}
+
+bool inode_is_lower_file(const struct inode *i)
+{
+	return i->type == DT_REG && !i->has_upper && i->stage == INODE_RESOLVED && !i->is_orphan &&
+	       i->lower;
+}
+
+bool inode_is_merged_with(struct inode *dir, const struct image_entry *e)
+{
+	RDLOCK_SCOPE(&dir->lock);
+	return dir->lower == e;
+}
+
+bool inode_try_lock_shared(struct inode *i) UNCHECKED_LOCKS
+{
+	return rwlock_tryrdlock(&i->lock);
+}
+
+void inode_unlock_shared(struct inode *i) UNCHECKED_LOCKS
+{
+	rwlock_unlock(&i->lock);
+}
+
+bool inode_is_resolved(const struct inode *i)
+{
+	return i->stage == INODE_RESOLVED;
+}
+
+bool inode_is_orphan(const struct inode *i)
+{
+	return i->is_orphan;
+}
+
+bool inode_is_mapped_past_us(const struct inode *i)
+{
+	return i->is_mapped_past_us;
+}
+
+bool inode_is_listed_names_only(const struct inode *i)
+{
+	return i->is_listed_names_only;
+}
+
+void inode_note_listed_names_only(struct inode *dir)
+{
+	dir->is_listed_names_only = true;
+}
+
+bool inode_is_private(const struct inode *i)
+{
+	return i->is_private;
+}
+
+void inode_note_private(struct inode *i)
+{
+	i->is_private = true;
+}
+
+void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg)
+{
+	LOCK_SCOPE(&t->lock);
+	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+
+		if (i && fn(arg, i))
+			i->refs++;
+	}
+}
+
+/* Partial files of a dead server are committed like our own. */
+static bool may_be_partial_locked(struct union_fs *t, struct inode *i)
+{
+	if (i->type != DT_REG || i->stage == INODE_STALE)
+		return false;
+	return i->stage == INODE_UNRESOLVED ? node_table_slot(t->nodes, i->id)->upper_ino
+					    : i->has_upper && i->src.id;
+}
+
+struct inode *inode_next_partial(struct union_fs *t, uint32_t *id)
+{
+	LOCK_SCOPE(&t->lock);
+	for (; *id < node_table_end(t->nodes); (*id)++) {
+		struct inode *i = node_table_object(t->nodes, *id);
+
+		if (i && may_be_partial_locked(t, i)) {
+			i->refs++;
+			(*id)++;
+			return i;
+		}
+	}
+	return NULL;
 }

@@ -2,6 +2,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #define SCAN_SLOTS 16384u /* under one lock */
 
@@ -9,6 +10,12 @@ size_t inode_count(struct union_fs *t)
 {
 	LOCK_SCOPE(&t->lock);
 	return node_table_count(t->nodes);
+}
+
+uint32_t inode_end(struct union_fs *t)
+{
+	LOCK_SCOPE(&t->lock);
+	return node_table_end(t->nodes);
 }
 
 /* An inode without a name has a user, and the root is no user's to give back. */

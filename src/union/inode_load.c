@@ -5,6 +5,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/union/quota.h"
 
@@ -142,7 +143,7 @@ static int make_unresolved(struct union_fs *t, uint32_t id)
 		t->root = i;
 		return 0;
 	}
-	i->is_unresolved = true;
+	i->stage = INODE_UNRESOLVED;
 	i->is_orphan = true;
 	t->n_unresolved++;
 	return 0;

@@ -4,6 +4,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/stats.h"
 
 #include <dirent.h>
@@ -91,9 +92,9 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 	struct name *n;
 	int r = 0;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	n = find_locked(t, parent, name);
-	if (n && !n->inode->is_unresolved) {
+	if (n && n->inode->stage == INODE_RESOLVED) {
 		i = n->inode;
 	} else if (found->dir_version && found->dir_version != inode_dir_version(parent)) {
 		r = -EAGAIN;
@@ -120,7 +121,7 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 	} else if (i) {
 		inode_unlink_dead_locked(t, i, &free_list);
 	}
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -161,7 +162,8 @@ static char *unresolved_path_of(const struct name *n)
 	_cleanup_(freep) char *dir = NULL;
 	char *path;
 
-	if (!n->inode->is_unresolved || n->parent->is_unresolved || !n->parent->lower)
+	if (n->inode->stage == INODE_RESOLVED || n->parent->stage != INODE_RESOLVED ||
+	    !n->parent->lower)
 		return NULL;
 	dir = image_path(n->parent->lower);
 	return dir && asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", n->name) >= 0 ? path : NULL;
@@ -191,9 +193,9 @@ void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
 {
 	struct hlink *free_list = NULL;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	drop_name_locked(t, parent, name, &free_list);
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -205,7 +207,7 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 	struct name *n;
 	int r = 0;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	drop_name_locked(t, parent, name, &free_list);
 	n = find_locked(t, old_parent, old_name);
 	if (n) {
@@ -216,7 +218,7 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 		orphan_check_locked(t, i, NULL);
 		inode_unref_locked(t, i, &free_list);
 	}
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -229,7 +231,7 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
 	struct name *na, *nb;
 	int r = 0;
 
-	pthread_mutex_lock(&t->lock);
+	mutex_lock(&t->lock);
 	na = find_locked(t, a_parent, a);
 	nb = find_locked(t, b_parent, b);
 	if (na) {
@@ -254,7 +256,7 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
 		inode_unref_locked(t, ia, &free_list);
 	if (ib)
 		inode_unref_locked(t, ib, &free_list);
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }

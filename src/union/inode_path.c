@@ -2,6 +2,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
 	if (i->is_in_by_lower)
 		htab_remove(&t->unresolved, &i->by_lower);
 	i->is_in_by_lower = false;
-	t->n_unresolved--;
+	t->n_unresolved -= i->stage == INODE_UNRESOLVED;
 }
 
 /* Another inode may stand for that object: then this one must not. */
@@ -54,7 +55,7 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 		/* There is room where it was. */
 		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower,
 							      inode_unresolved_key(s)) == 0;
-		t->n_unresolved++;
+		t->n_unresolved += i->stage == INODE_UNRESOLVED;
 		return -ENOMEM;
 	}
 	i->is_in_by_lower = f->is_linked_below;
@@ -65,13 +66,13 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 	}
 	if (!i->is_orphan)
 		node_table_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
-	i->is_unresolved = false;
+	i->stage = INODE_RESOLVED;
 	return 0;
 }
 
 int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
-	return i->is_stale || !is_what_it_was(t, i, f) || is_taken_locked(t, f)
+	return i->stage == INODE_STALE || !is_what_it_was(t, i, f) || is_taken_locked(t, f)
 		       ? -ESTALE
 		       : fill_locked(t, i, f);
 }
@@ -107,7 +108,7 @@ int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, con
 	struct name *n = NULL;
 
 	LOCK_SCOPE(&t->lock);
-	if (!i->is_unresolved)
+	if (i->stage == INODE_RESOLVED)
 		return 0;
 	if (!list_is_empty(&i->names))
 		n = name_of_link(i->names.next);
@@ -123,8 +124,8 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 	struct hlink *free_list = NULL;
 	int r = 0;
 
-	pthread_mutex_lock(&t->lock);
-	if (i->is_unresolved) {
+	mutex_lock(&t->lock);
+	if (i->stage != INODE_RESOLVED) {
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
 			i->is_gone = is_gone;
@@ -134,7 +135,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 			drop_names_locked(t, i, &free_list);
 		}
 	}
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -143,13 +144,13 @@ void inode_mark_stale(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	pthread_mutex_lock(&t->lock);
-	if (i->is_unresolved && !i->is_stale) {
+	mutex_lock(&t->lock);
+	if (i->stage == INODE_UNRESOLVED) {
 		unlist_unresolved_locked(t, i);
-		i->is_stale = true;
+		i->stage = INODE_STALE;
 		inode_note_orphan_locked(t, i, NULL);
 		drop_names_locked(t, i, &free_list);
 	}
-	pthread_mutex_unlock(&t->lock);
+	mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }

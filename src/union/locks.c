@@ -1,42 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file that has a lock, or a waiter for one, is an object: its records by kind, in the
- * order of their starts, and its waiters in the order in which they came.
- *
- * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch
- *    either.
- * 2. No two records of an object and kind that overlap have different owners and one that is
- *    exclusive.
- * 3. A record is in the way of each waiter: whenever one is taken away, or becomes less, the
- *    waiters of its object are looked at (grant_locked) before the mutex is let go.
+/* A record is in the way of each waiter: whenever one is taken away, or becomes less, the waiters
+ * of its object are looked at (grant_locked) before the mutex is let go.
  *
  * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called
  * back without it. */
 #include "veneer/union/locks.h"
 
+#include "lock_set.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
-#include "veneer/base/minmax.h"
+#include "veneer/base/lock.h"
 
 #include <string.h>
 
-#define KINDS	   2
-#define NO_RECORD  0 /* in links: an index and one */
 #define SEARCH_MAX 1000000u /* records looked at for a deadlock */
-
-struct object {
-	struct hlink link;
-	uint64_t inode;
-	uint32_t first[KINDS];
-	struct list_link waiters;
-};
 
 struct waiter {
 	struct list_link all;
 	struct list_link link; /* of the object, or of those to be told */
 	struct hlink by_owner; /* in an object, and of LOCKS_RECORD */
-	struct object *object; /* NULL: prepared */
+	struct lock_object *object; /* NULL: prepared */
 	struct lock_request request;
 	uint64_t number;
 	uint32_t search; /* that has seen it */
@@ -47,264 +32,15 @@ struct waiter {
 };
 
 struct locks {
-	pthread_mutex_t lock;
+	mutex_t lock;
 	/* guarded by lock */
-	struct lock_table *tab;
-	uint32_t *next; /* of the object's records, by index */
-	bool *is_closing; /* a descriptor of its handle was closed since */
-	struct htab objects, by_owner;
+	struct lock_set set;
+	struct htab by_owner;
 	struct list_link waiters; /* the newest first */
 	uint32_t n_waiters, searches;
 	uint64_t numbers;
 	int ended; /* the answer to a request that would wait; 0: it may wait */
 };
-
-/* ---- objects and their records ---- */
-
-static uint64_t hash_of(uint64_t number)
-{
-	return hash_key(&number, sizeof(number), 0);
-}
-
-static struct object *find_locked(const struct locks *l, uint64_t inode)
-{
-	for (struct hlink *h = htab_first(&l->objects, hash_of(inode)); h; h = htab_next(h))
-		if (container_of(h, struct object, link)->inode == inode)
-			return container_of(h, struct object, link);
-	return NULL;
-}
-
-static struct object *need_locked(struct locks *l, uint64_t inode)
-{
-	struct object *o = find_locked(l, inode);
-
-	if (o)
-		return o;
-	o = calloc(1, sizeof(*o));
-	if (!o)
-		return NULL;
-	o->inode = inode;
-	list_init(&o->waiters);
-	if (htab_insert(&l->objects, &o->link, hash_of(inode)) < 0) {
-		free(o);
-		return NULL;
-	}
-	return o;
-}
-
-static void drop_idle_locked(struct locks *l, struct object *o)
-{
-	if (o->first[LOCKS_RECORD] || o->first[LOCKS_FLOCK] || !list_is_empty(&o->waiters))
-		return;
-	htab_remove(&l->objects, &o->link);
-	free(o);
-}
-
-static const struct lock_record *at(const struct locks *l, uint32_t link)
-{
-	return lock_table_at(l->tab, link - 1);
-}
-
-static uint32_t next_of(const struct locks *l, uint32_t link)
-{
-	return l->next[link - 1];
-}
-
-static void insert_locked(struct locks *l, struct object *o, uint32_t index)
-{
-	const struct lock_record *r = lock_table_at(l->tab, index);
-	uint32_t *to = &o->first[r->kind];
-
-	while (*to != NO_RECORD && at(l, *to)->start < r->start)
-		to = &l->next[*to - 1];
-	l->next[index] = *to;
-	l->is_closing[index] = false;
-	*to = index + 1;
-}
-
-static void bring_locked(struct locks *l, struct object *o, const struct lock_record *r)
-{
-	insert_locked(l, o, lock_table_bring(l->tab, r));
-}
-
-/* Take away what fn says; how many that were. */
-static uint32_t take_away_locked(struct locks *l, struct object *o, unsigned kind,
-				 bool (*fn)(const struct lock_record *r, const void *arg),
-				 const void *arg)
-{
-	uint32_t n = 0;
-
-	for (uint32_t *to = &o->first[kind]; *to != NO_RECORD;) {
-		const uint32_t link = *to;
-
-		if (!fn(at(l, link), arg)) {
-			to = &l->next[link - 1];
-			continue;
-		}
-		*to = l->next[link - 1];
-		lock_table_take_away(l->tab, link - 1);
-		n++;
-	}
-	return n;
-}
-
-static bool overlaps(const struct lock_record *r, const struct lock_request *q)
-{
-	return r->start <= q->end && r->end >= q->start;
-}
-
-static bool is_in_the_way(const struct lock_record *r, const struct lock_request *q)
-{
-	return r->owner != q->owner && (r->type == LOCKS_EXCLUSIVE || q->type == LOCKS_EXCLUSIVE) &&
-	       overlaps(r, q);
-}
-
-/* A link, from this one on; NO_RECORD. */
-static uint32_t obstacle_from(const struct locks *l, uint32_t link, const struct lock_request *q)
-{
-	while (link != NO_RECORD && !is_in_the_way(at(l, link), q))
-		link = next_of(l, link);
-	return link;
-}
-
-static uint32_t obstacle(const struct locks *l, const struct object *o,
-			 const struct lock_request *q)
-{
-	return q->type == LOCKS_NONE ? NO_RECORD : obstacle_from(l, o->first[q->kind], q);
-}
-
-static bool all_are_closing(const struct locks *l, const struct object *o,
-			    const struct lock_request *q)
-{
-	uint32_t link = obstacle(l, o, q);
-
-	while (link != NO_RECORD && l->is_closing[link - 1])
-		link = obstacle_from(l, next_of(l, link), q);
-	return link == NO_RECORD;
-}
-
-/* ---- changes: 0; 1: and something was given up; -errno ---- */
-
-static struct lock_record record_of(const struct lock_request *q)
-{
-	return (struct lock_record){ .node = q->node,
-				     .owner = q->owner,
-				     .handle = q->handle,
-				     .start = q->start,
-				     .end = q->end,
-				     .pid = q->pid,
-				     .kind = (uint8_t)q->kind,
-				     .type = (uint8_t)q->type };
-}
-
-static bool is_of_type(const struct lock_record *r, const struct lock_request *q)
-{
-	return r->owner == q->owner && r->type == q->type;
-}
-
-/* Of the same type they become one also when they only touch. */
-static bool is_changed_by(const struct lock_record *r, const void *arg)
-{
-	const struct lock_request *q = arg;
-
-	if (r->owner != q->owner)
-		return false;
-	return overlaps(r, q) ||
-	       (is_of_type(r, q) && (r->end + 1 == q->start || q->end + 1 == r->start));
-}
-
-/* The records that replace what the owner has there. */
-struct change {
-	struct lock_record now[LOCK_TABLE_CHANGE];
-	unsigned n_now, n_before;
-	bool is_there; /* all of it, already */
-};
-
-static void keep_rest(struct change *c, const struct lock_record *r, uint64_t start, uint64_t end)
-{
-	c->now[c->n_now] = *r;
-	c->now[c->n_now].start = start;
-	c->now[c->n_now++].end = end;
-}
-
-/* By invariant 1 one record at most reaches beyond each end of the range. */
-static void plan(const struct locks *l, const struct object *o, const struct lock_request *q,
-		 struct change *c)
-{
-	struct lock_record own = record_of(q);
-
-	*c = (struct change){ .n_now = 0 };
-	for (uint32_t link = o->first[q->kind]; link != NO_RECORD; link = next_of(l, link)) {
-		const struct lock_record *r = at(l, link);
-
-		if (!is_changed_by(r, q))
-			continue;
-		c->n_before++;
-		if (is_of_type(r, q)) {
-			c->is_there |= r->start <= q->start && r->end >= q->end;
-			own.start = MIN(r->start, own.start);
-			own.end = MAX(r->end, own.end);
-			continue;
-		}
-		if (r->start < q->start)
-			keep_rest(c, r, r->start, q->start - 1);
-		if (r->end > q->end)
-			keep_rest(c, r, q->end + 1, r->end);
-	}
-	if (q->type != LOCKS_NONE)
-		c->now[c->n_now++] = own;
-}
-
-static int change_record_locked(struct locks *l, struct object *o, const struct lock_request *q)
-{
-	struct change c;
-
-	plan(l, o, q, &c);
-	if (c.is_there || (c.n_before == 0 && c.n_now == 0))
-		return 0;
-	if (!lock_table_has_room(l->tab, c.n_before, c.n_now))
-		return -ENOLCK;
-	take_away_locked(l, o, q->kind, is_changed_by, q);
-	for (unsigned k = 0; k < c.n_now; k++)
-		bring_locked(l, o, &c.now[k]);
-	lock_table_commit(l->tab);
-	return c.n_before > 0;
-}
-
-static bool is_owned_by(const struct lock_record *r, const void *arg)
-{
-	return r->owner == *(const uint64_t *)arg;
-}
-
-/* Give up first what the owner has in another way, also when it then has to wait. */
-static int change_flock_locked(struct locks *l, struct object *o, const struct lock_request *q)
-{
-	const struct lock_record own = record_of(q);
-	uint32_t n_before;
-	int r;
-
-	for (uint32_t link = o->first[q->kind]; link != NO_RECORD; link = next_of(l, link))
-		if (is_of_type(at(l, link), q))
-			return 0;
-	n_before = take_away_locked(l, o, q->kind, is_owned_by, &q->owner);
-	r = n_before > 0;
-	if (obstacle(l, o, q) != NO_RECORD)
-		r = -EAGAIN;
-	else if (q->type != LOCKS_NONE && !lock_table_has_room(l->tab, n_before, 1))
-		r = -ENOLCK;
-	else if (q->type != LOCKS_NONE)
-		bring_locked(l, o, &own);
-	if (n_before || r == 0)
-		lock_table_commit(l->tab);
-	return r;
-}
-
-static int change_locked(struct locks *l, struct object *o, const struct lock_request *q)
-{
-	if (q->kind == LOCKS_FLOCK)
-		return change_flock_locked(l, o, q);
-	return obstacle(l, o, q) != NO_RECORD ? -EAGAIN : change_record_locked(l, o, q);
-}
 
 /* ---- waiters ---- */
 
@@ -328,7 +64,7 @@ static struct waiter *waiter_of(struct list_link *link)
 }
 
 /* Something of the object was given up. A waiter that is served may give up something, too. */
-static void grant_locked(struct locks *l, struct object *o, struct list_link *told)
+static void grant_locked(struct locks *l, struct lock_object *o, struct list_link *told)
 {
 	bool is_more = true;
 
@@ -339,9 +75,9 @@ static void grant_locked(struct locks *l, struct object *o, struct list_link *to
 			int r;
 
 			next = k->next;
-			if (obstacle(l, o, &w->request) != NO_RECORD)
+			if (lock_set_obstacle(&l->set, o, &w->request))
 				continue;
-			r = change_locked(l, o, &w->request);
+			r = lock_set_change(&l->set, o, &w->request);
 			is_more |= r > 0;
 			move_to_told_locked(l, w, r < 0 ? r : 0, told);
 		}
@@ -360,6 +96,11 @@ static void tell(struct list_link *told)
 	}
 }
 
+static uint64_t hash_of(uint64_t owner)
+{
+	return hash_key(&owner, sizeof(owner), 0);
+}
+
 /* Does one of those in the way of q wait, by however many others, for its owner? The waiters that
  * are to be looked at are linked by those that were seen. */
 struct search {
@@ -369,13 +110,13 @@ struct search {
 	bool is_found;
 };
 
-static void follow_locked(struct locks *l, const struct object *o, const struct lock_request *q,
-			  struct search *s)
+static void follow_locked(struct locks *l, const struct lock_object *o,
+			  const struct lock_request *q, struct search *s)
 {
-	for (uint32_t link = obstacle(l, o, q);
-	     link != NO_RECORD && !s->is_found && s->looked < SEARCH_MAX;
-	     link = obstacle_from(l, next_of(l, link), q)) {
-		const uint64_t owner = at(l, link)->owner;
+	for (const struct lock_record *r = lock_set_obstacle(&l->set, o, q);
+	     r && !s->is_found && s->looked < SEARCH_MAX;
+	     r = lock_set_next_obstacle(&l->set, r, q)) {
+		const uint64_t owner = r->owner;
 
 		s->looked++;
 		s->is_found = owner == s->owner;
@@ -392,7 +133,7 @@ static void follow_locked(struct locks *l, const struct object *o, const struct 
 }
 
 /* Without memory no deadlock is found. */
-static bool is_deadlock_locked(struct locks *l, const struct object *o,
+static bool is_deadlock_locked(struct locks *l, const struct lock_object *o,
 			       const struct lock_request *q)
 {
 	struct search s = { .owner = q->owner };
@@ -418,7 +159,7 @@ static struct waiter *numbered_locked(struct locks *l, uint64_t number)
 	return NULL;
 }
 
-static int enlist_locked(struct locks *l, struct object *o, struct waiter *w,
+static int enlist_locked(struct locks *l, struct lock_object *o, struct waiter *w,
 			 const struct lock_request *q)
 {
 	w->request = *q;
@@ -448,26 +189,27 @@ static bool is_sound(const struct lock_request *q)
 int locks_set(struct locks *l, const struct lock_request *q, bool *ret_is_closing)
 {
 	struct list_link told;
-	struct object *o;
+	struct lock_object *o;
 	int r;
 
 	*ret_is_closing = false;
 	if (!is_sound(q))
 		return -EINVAL;
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
-	o = q->type == LOCKS_NONE ? find_locked(l, q->inode) : need_locked(l, q->inode);
+	mutex_lock(&l->lock);
+	o = q->type == LOCKS_NONE ? lock_set_find(&l->set, q->inode)
+				  : lock_set_need(&l->set, q->inode);
 	if (o)
-		r = change_locked(l, o, q);
+		r = lock_set_change(&l->set, o, q);
 	else
 		r = q->type == LOCKS_NONE ? 0 : -ENOLCK;
 	if (r == -EAGAIN)
-		*ret_is_closing = all_are_closing(l, o, q);
+		*ret_is_closing = lock_set_all_are_closing(&l->set, o, q);
 	if (o) {
 		grant_locked(l, o, &told);
-		drop_idle_locked(l, o);
+		lock_set_drop_idle(&l->set, o);
 	}
-	pthread_mutex_unlock(&l->lock);
+	mutex_unlock(&l->lock);
 	tell(&told);
 	return r < 0 ? r : 0;
 }
@@ -488,7 +230,7 @@ int locks_prepare(struct locks *l, locks_told told, void *arg, uint64_t *ret_num
 	return 0;
 }
 
-static int wait_locked(struct locks *l, struct object *o, struct waiter *w,
+static int wait_locked(struct locks *l, struct lock_object *o, struct waiter *w,
 		       const struct lock_request *q)
 {
 	int r;
@@ -497,7 +239,7 @@ static int wait_locked(struct locks *l, struct object *o, struct waiter *w,
 		return -EINTR;
 	if (l->ended)
 		return l->ended;
-	r = change_locked(l, o, q);
+	r = lock_set_change(&l->set, o, q);
 	if (r != -EAGAIN)
 		return r < 0 ? r : 0;
 	if (is_deadlock_locked(l, o, q))
@@ -509,26 +251,26 @@ int locks_wait(struct locks *l, uint64_t number, const struct lock_request *q)
 {
 	struct list_link told;
 	struct waiter *w;
-	struct object *o;
+	struct lock_object *o;
 	int r = -ENOLCK;
 
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
+	mutex_lock(&l->lock);
 	w = numbered_locked(l, number);
 	if (!w || w->object || !is_sound(q)) {
 		r = -EINVAL;
 		o = NULL;
 	} else {
-		o = need_locked(l, q->inode);
+		o = lock_set_need(&l->set, q->inode);
 	}
 	if (o) {
 		r = wait_locked(l, o, w, q);
 		grant_locked(l, o, &told);
-		drop_idle_locked(l, o);
+		lock_set_drop_idle(&l->set, o);
 	}
 	if (r <= 0 && w && !w->object)
 		discard_locked(l, w);
-	pthread_mutex_unlock(&l->lock);
+	mutex_unlock(&l->lock);
 	tell(&told);
 	return r;
 }
@@ -537,106 +279,77 @@ void locks_cancel(struct locks *l, uint64_t number)
 {
 	struct list_link told;
 	struct waiter *w;
-	struct object *o;
+	struct lock_object *o;
 
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
+	mutex_lock(&l->lock);
 	w = numbered_locked(l, number);
 	o = w ? w->object : NULL;
 	if (o) {
 		move_to_told_locked(l, w, -EINTR, &told);
-		drop_idle_locked(l, o);
+		lock_set_drop_idle(&l->set, o);
 	} else if (w) {
 		w->is_cancelled = true;
 	}
-	pthread_mutex_unlock(&l->lock);
+	mutex_unlock(&l->lock);
 	tell(&told);
 }
 
 bool locks_test(struct locks *l, const struct lock_request *q, struct lock_record *ret)
 {
-	struct object *o;
-	uint32_t link;
+	const struct lock_record *r;
+	struct lock_object *o;
 
 	LOCK_SCOPE(&l->lock);
-	o = is_sound(q) ? find_locked(l, q->inode) : NULL;
-	link = o ? obstacle(l, o, q) : NO_RECORD;
-	if (link == NO_RECORD)
+	o = is_sound(q) ? lock_set_find(&l->set, q->inode) : NULL;
+	r = o ? lock_set_obstacle(&l->set, o, q) : NULL;
+	if (!r)
 		return false;
-	*ret = *at(l, link);
+	*ret = *r;
 	return true;
 }
 
 /* ---- what goes by itself ---- */
 
-static bool is_by_handle(const struct lock_record *r, const void *arg)
-{
-	return r->handle == *(const uint64_t *)arg;
-}
-
-static bool is_any(const struct lock_record *r, const void *arg)
-{
-	(void)r;
-	(void)arg;
-	return true;
-}
-
-/* How a file's records go: those that each says. */
-struct release {
-	bool (*goes[KINDS])(const struct lock_record *r, const void *arg);
-	const uint64_t *of; /* owner, or handle */
-	const uint64_t *closing; /* a handle, or NULL */
-};
-
-static void note_closing_locked(struct locks *l, struct object *o, uint64_t handle)
-{
-	for (unsigned kind = 0; kind < KINDS; kind++)
-		for (uint32_t link = o->first[kind]; link != NO_RECORD; link = next_of(l, link))
-			if (at(l, link)->handle == handle)
-				l->is_closing[link - 1] = true;
-}
-
-/* Most files that are closed have no lock: that costs a look into the table. */
-static void release(struct locks *l, uint64_t inode, const struct release *how)
+/* With an owner its record locks go, and other locks by the handle may end soon; without one all
+ * locks by the handle go. Most files that are closed have none: that costs a look into the table.
+ */
+static void release(struct locks *l, uint64_t inode, const uint64_t *owner, uint64_t handle)
 {
 	struct list_link told;
-	struct object *o;
+	struct lock_object *o;
 	uint32_t n = 0;
 
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
-	o = find_locked(l, inode);
-	for (unsigned kind = 0; o && kind < KINDS; kind++)
-		if (how->goes[kind])
-			n += take_away_locked(l, o, kind, how->goes[kind], how->of);
+	mutex_lock(&l->lock);
+	o = lock_set_find(&l->set, inode);
+	if (o)
+		n = owner ? lock_set_drop_owner(&l->set, o, *owner)
+			  : lock_set_drop_handle(&l->set, o, handle);
 	if (n)
-		lock_table_commit(l->tab);
-	if (o && how->closing)
-		note_closing_locked(l, o, *how->closing);
+		lock_table_commit(l->set.tab);
+	if (o && owner)
+		lock_set_note_closing(&l->set, o, handle);
 	if (n)
 		grant_locked(l, o, &told);
 	if (o)
-		drop_idle_locked(l, o);
-	pthread_mutex_unlock(&l->lock);
+		lock_set_drop_idle(&l->set, o);
+	mutex_unlock(&l->lock);
 	tell(&told);
 }
 
 void locks_release_owner(struct locks *l, uint64_t inode, uint64_t owner, uint64_t handle)
 {
-	release(l, inode,
-		&(struct release){ .goes = { [LOCKS_RECORD] = is_owned_by },
-				   .of = &owner,
-				   .closing = &handle });
+	release(l, inode, &owner, handle);
 }
 
 void locks_release_handle(struct locks *l, uint64_t inode, uint64_t handle)
 {
-	release(l, inode,
-		&(struct release){ .goes = { is_by_handle, is_by_handle }, .of = &handle });
+	release(l, inode, NULL, handle);
 }
 
 /* Give up the waiters of one object, or all. */
-static void give_up_waiters(struct locks *l, const struct object *o, int result,
+static void give_up_waiters(struct locks *l, const struct lock_object *o, int result,
 			    struct list_link *told)
 {
 	for (struct list_link *k = l->waiters.next, *next; k != &l->waiters; k = next) {
@@ -651,26 +364,19 @@ static void give_up_waiters(struct locks *l, const struct object *o, int result,
 void locks_forget(struct locks *l, uint64_t inode)
 {
 	struct list_link told;
-	struct object *o;
+	struct lock_object *o;
 
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
-	o = find_locked(l, inode);
+	mutex_lock(&l->lock);
+	o = lock_set_find(&l->set, inode);
 	if (o) {
 		give_up_waiters(l, o, -ESTALE, &told);
-		for (unsigned kind = 0; kind < KINDS; kind++)
-			take_away_locked(l, o, kind, is_any, NULL);
-		lock_table_commit(l->tab);
-		drop_idle_locked(l, o);
+		lock_set_drop_all(&l->set, o);
+		lock_table_commit(l->set.tab);
+		lock_set_drop_idle(&l->set, o);
 	}
-	pthread_mutex_unlock(&l->lock);
+	mutex_unlock(&l->lock);
 	tell(&told);
-}
-
-static void drop_object(struct hlink *h, void *arg)
-{
-	(void)arg;
-	free(container_of(h, struct object, link));
 }
 
 void locks_end(struct locks *l, int result)
@@ -678,10 +384,10 @@ void locks_end(struct locks *l, int result)
 	struct list_link told;
 
 	list_init(&told);
-	pthread_mutex_lock(&l->lock);
+	mutex_lock(&l->lock);
 	l->ended = result;
 	give_up_waiters(l, NULL, result, &told);
-	pthread_mutex_unlock(&l->lock);
+	mutex_unlock(&l->lock);
 	tell(&told);
 }
 
@@ -696,12 +402,9 @@ static int make(struct lock_table *tab, struct locks **ret)
 		lock_table_free(tab);
 		return -ENOMEM;
 	}
-	l->tab = tab;
-	l->next = calloc(LOCK_TABLE_MAX + LOCK_TABLE_CHANGE, sizeof(*l->next));
-	l->is_closing = calloc(LOCK_TABLE_MAX + LOCK_TABLE_CHANGE, sizeof(*l->is_closing));
 	list_init(&l->waiters);
-	pthread_mutex_init(&l->lock, NULL);
-	if (!l->next || !l->is_closing) {
+	mutex_init(&l->lock);
+	if (lock_set_init(&l->set, tab) < 0) {
 		locks_free(l);
 		return -ENOMEM;
 	}
@@ -729,15 +432,12 @@ static void attach_one(uint32_t index, const struct lock_record *r, void *arg)
 {
 	struct attaching *a = arg;
 	uint64_t inode = a->inode_of(r->node, a->arg);
-	struct object *o = inode ? need_locked(a->l, inode) : NULL;
 
-	if (o) {
-		insert_locked(a->l, o, index);
-	} else if (inode) {
-		a->result = -ENOMEM;
-	} else {
-		lock_table_take_away(a->l->tab, index);
+	if (!inode) {
+		lock_table_take_away(a->l->set.tab, index);
 		a->n_lost++;
+	} else if (lock_set_enter(&a->l->set, inode, index) < 0) {
+		a->result = -ENOMEM;
 	}
 }
 
@@ -765,7 +465,7 @@ int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *a
 
 int locks_fd(const struct locks *l)
 {
-	return lock_table_fd(l->tab);
+	return lock_table_fd(l->set.tab);
 }
 
 void locks_free(struct locks *l)
@@ -774,13 +474,9 @@ void locks_free(struct locks *l)
 		return;
 	while (!list_is_empty(&l->waiters))
 		discard_locked(l, container_of(l->waiters.next, struct waiter, all));
-	htab_drain(&l->objects, drop_object, NULL);
-	htab_release(&l->objects);
 	htab_release(&l->by_owner);
-	lock_table_free(l->tab);
-	free(l->next);
-	free(l->is_closing);
-	pthread_mutex_destroy(&l->lock);
+	lock_set_release(&l->set);
+	mutex_destroy(&l->lock);
 	free(l);
 }
 
@@ -801,13 +497,13 @@ static void each_record(uint32_t index, const struct lock_record *r, void *arg)
 void locks_each(struct locks *l, void (*fn)(const struct lock_record *r, void *arg), void *arg)
 {
 	LOCK_SCOPE(&l->lock);
-	lock_table_each(l->tab, each_record, &(struct each){ fn, arg });
+	lock_table_each(l->set.tab, each_record, &(struct each){ fn, arg });
 }
 
 uint32_t locks_count(struct locks *l)
 {
 	LOCK_SCOPE(&l->lock);
-	return lock_table_count(l->tab);
+	return lock_table_count(l->set.tab);
 }
 
 uint32_t locks_waiting(struct locks *l)

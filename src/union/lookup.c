@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lookup-internal.h"
 
+#include "veneer/base/lock.h"
 #include "veneer/layer/mode_xattr.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/restore.h"
 #include "veneer/union/upper.h"
 
@@ -113,16 +115,16 @@ static int apply_override(struct union_fs *t, struct inode *i, struct stat *st)
 
 /* Completing a partial file changes its times for a moment, with the file locked
  * (materialize.h). */
-static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret)
+static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret) UNCHECKED_LOCKS
 {
 	const bool is_partial = i->type == DT_REG && i->src.id;
 	int r;
 
 	if (is_partial)
-		pthread_rwlock_rdlock(&i->lock);
+		rwlock_rdlock(&i->lock);
 	r = upper_stat(t, i, ret);
 	if (is_partial)
-		pthread_rwlock_unlock(&i->lock);
+		rwlock_unlock(&i->lock);
 	return r;
 }
 

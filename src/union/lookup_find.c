@@ -16,6 +16,7 @@
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/inode_struct.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -181,14 +182,21 @@ static void resolve_complete(struct union_fs *t, const struct partial_xattr *m,
 		f->below = NULL;
 }
 
-/* dirfd is dir's upper half; size is the file's. */
-static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
-			   const struct partial_xattr *m, uint64_t size, struct inode_found *f)
+/* An entry of a directory whose upper half is fd. */
+struct place {
+	struct inode *dir;
+	int fd;
+	const char *name;
+};
+
+/* size is the file's. */
+static int resolve_partial(struct union_fs *t, const struct place *p, const struct partial_xattr *m,
+			   uint64_t size, struct inode_found *f)
 {
 	struct image_entry *base = NULL;
 	struct stat st;
 	uint64_t clip;
-	int r = find_base(t, dir, name, m, &base), doubt = 0;
+	int r = find_base(t, p->dir, p->name, m, &base), doubt = 0;
 
 	if (r == 0 && base->type != DT_REG) {
 		base = NULL;
@@ -197,7 +205,7 @@ static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, con
 	if (r == 0)
 		r = image_stat(t->image, base, &st);
 	if (r == 0 && t->upper->is_doubted)
-		doubt = doubt_partial(t, dirfd, name, m, &st, f->upper_ino);
+		doubt = doubt_partial(t, p->fd, p->name, m, &st, f->upper_ino);
 	if (doubt < 0 && doubt != -EUCLEAN)
 		return doubt;
 	if (source_needs_lower(t->map, m, size) == 0) {
@@ -206,23 +214,24 @@ static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, con
 		return 0;
 	}
 	if (doubt < 0)
-		log_name(t, dir, name, XATTR_TRUST_SAID);
-	if (doubt < 0 || (r == 0 && !fits(t, dir, name, m, &st)))
+		log_name(t, p->dir, p->name, XATTR_TRUST_SAID);
+	if (doubt < 0 || (r == 0 && !fits(t, p->dir, p->name, m, &st)))
 		return -EUCLEAN;
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
 	if (r == -ENOENT && base) {
 		_cleanup_(closep) int fd =
-			path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+			path_open(p->fd, p->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 
-		r = map_recover_adopt(t->upper, t->map, m, fd);
+		r = map_recover_enter(t->upper, t->map, m, fd);
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
 		r = -ENOENT;
 	if (r == 0)
 		r = image_source(t->image, base, &f->below);
 	if (r == -ENOENT)
-		log_name(t, dir, name, "a partial file without its map entry or its lower file");
+		log_name(t, p->dir, p->name,
+			 "a partial file without its map entry or its lower file");
 	if (r < 0)
 		return r == -ENOENT ? -EUCLEAN : r;
 	f->map = t->map;
@@ -276,35 +285,33 @@ static void put_back_kept(int dirfd, const char *name, struct stat *st)
 		fstat(fd, st);
 }
 
-static int resolve_regular(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
-			   struct inode_found *f, struct stat *st)
+static int resolve_regular(struct union_fs *t, const struct place *p, struct inode_found *f,
+			   struct stat *st)
 {
 	struct partial_xattr mark;
 	bool is_unresolved;
-	int r = source_read_mark(dirfd, name, &mark, &is_unresolved);
+	int r = source_read_mark(p->fd, p->name, &mark, &is_unresolved);
 
 	if (!is_unresolved && r >= 0)
-		put_back_kept(dirfd, name, st);
-	if (r == -EUCLEAN && take_over(t, dir, dirfd, name) == 1)
-		r = source_read_mark(dirfd, name, &mark, &is_unresolved);
+		put_back_kept(p->fd, p->name, st);
+	if (r == -EUCLEAN && take_over(t, p->dir, p->fd, p->name) == 1)
+		r = source_read_mark(p->fd, p->name, &mark, &is_unresolved);
 	if (r == 0 && !is_unresolved)
-		r = find_origin(t, dirfd, name, f);
+		r = find_origin(t, p->fd, p->name, f);
 	else if (r == 1)
-		r = resolve_partial(t, dir, dirfd, name, &mark, (uint64_t)st->st_size, f);
+		r = resolve_partial(t, p, &mark, (uint64_t)st->st_size, f);
 	else if (r == -EUCLEAN)
-		log_name(t, dir, name, "damaged or foreign mark of a partial file");
+		log_name(t, p->dir, p->name, "damaged or foreign mark of a partial file");
 	/* The name and its attributes stay visible; its bytes are EIO. */
 	f->is_damaged = r == -EUCLEAN;
 	return r < 0 && r != -EUCLEAN ? r : 0;
 }
-
-/* dirfd is dir's upper half. */
-static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
-		      struct image_entry *below, struct inode_found *f, struct stat *st)
+static int resolve_in(struct union_fs *t, const struct place *p, struct image_entry *below,
+		      struct inode_found *f, struct stat *st)
 {
 	int r = 0;
 
-	if (fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(p->fd, p->name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	*f = (struct inode_found){
 		.type = IFTODT(st->st_mode),
@@ -314,16 +321,16 @@ static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const ch
 		.ino = inode_fold_ino(t, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
-		r = find_merged(t, dir, dirfd, name, below, &f->lower);
+		r = find_merged(t, p->dir, p->fd, p->name, below, &f->lower);
 		if (r == 0 && f->lower)
 			f->ino = image_ino(t->image, f->lower);
 		else if (r == -EUCLEAN)
-			log_name(t, dir, name,
+			log_name(t, p->dir, p->name,
 				 "its redirect is no path, or its owner could have forged it");
 	} else if (f->type == DT_REG) {
-		r = resolve_regular(t, dir, dirfd, name, f, st);
+		r = resolve_regular(t, p, f, st);
 	} else {
-		find_origin(t, dirfd, name, f);
+		find_origin(t, p->fd, p->name, f);
 	}
 	return r < 0 ? r : 0;
 }
@@ -331,16 +338,17 @@ static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const ch
 int lookup_find_upper(struct union_fs *t, struct inode *dir, const char *name,
 		      struct image_entry *below, struct inode_found *f, struct stat *st)
 {
-	int fd = upper_pin(t, dir), r;
+	const struct place p = { dir, upper_pin(t, dir), name };
+	int r;
 
-	if (fd < 0)
-		return fd;
-	r = resolve_in(t, dir, fd, name, below, f, st);
+	if (p.fd < 0)
+		return p.fd;
+	r = resolve_in(t, &p, below, f, st);
 	if (r == -EACCES) {
 		/* A mode that keeps what the entry says of itself from us, too. */
-		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, name);
+		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(p.fd, name);
 
-		r = x ? resolve_in(t, dir, fd, name, below, f, st) : r;
+		r = x ? resolve_in(t, &p, below, f, st) : r;
 	}
 	fd_cache_unpin(&dir->src.fd);
 	return r;
@@ -367,7 +375,7 @@ static bool has_changed(struct union_fs *t, struct inode *dir, const char *name,
 	struct inode *i;
 
 	if (inode_peek(t, dir, name, &i)) {
-		is_known = !i->is_unresolved;
+		is_known = i->stage == INODE_RESOLVED;
 		inode_unref(t, i);
 	}
 	return is_known || inode_dir_version(dir) != version;

@@ -2,6 +2,7 @@
 #include "metacopy_import.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/metacopy_origin.h"
@@ -63,7 +64,7 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 
 	if (fd < 0)
 		return fd;
-	LOCK_SCOPE(&t->adopt_lock);
+	LOCK_SCOPE(&t->import_lock);
 	r = whiteout_metacopy(fd, origin);
 	if (r != 1)
 		return r; /* another mount was faster */

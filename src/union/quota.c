@@ -11,11 +11,12 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/lock.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/sys/dir_walk.h"
 #include "veneer/sys/file.h"
-#include "veneer/union/inode.h"
+#include "veneer/union/inode_struct.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -39,13 +40,12 @@ struct quota {
 	uint64_t max_bytes, max_inodes;
 	bool is_speculative; /* the file system allocates past ends of its own accord */
 
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct htab charges;
-	uint64_t bytes; /* of all charges */
-	uint64_t map_bytes;
-	uint64_t claimed_bytes, claimed_inodes;
-	unsigned notes; /* since the map was looked at */
+	mutex_t lock;
+	GUARDED_BY(lock) struct htab charges;
+	GUARDED_BY(lock) uint64_t bytes; /* of all charges */
+	GUARDED_BY(lock) uint64_t map_bytes;
+	GUARDED_BY(lock) uint64_t claimed_bytes, claimed_inodes;
+	GUARDED_BY(lock) unsigned notes; /* since the map was looked at */
 };
 
 int quota_new(int rootfd, uint64_t max_bytes, uint64_t max_inodes, struct quota **ret)
@@ -67,7 +67,7 @@ int quota_new(int rootfd, uint64_t max_bytes, uint64_t max_inodes, struct quota 
 	q->max_bytes = max_bytes;
 	q->max_inodes = max_inodes;
 	q->is_speculative = fs.f_type == XFS_SUPER_MAGIC;
-	pthread_mutex_init(&q->lock, NULL);
+	mutex_init(&q->lock);
 	*ret = q;
 	return 0;
 }
@@ -84,7 +84,7 @@ void quota_free(struct quota *q)
 		return;
 	htab_drain(&q->charges, free_charge, NULL);
 	htab_release(&q->charges);
-	pthread_mutex_destroy(&q->lock);
+	mutex_destroy(&q->lock);
 	free(q);
 }
 
@@ -97,7 +97,7 @@ static struct charge *find_locked(struct quota *q, ino_t ino)
 	return l ? container_of(l, struct charge, link) : NULL;
 }
 
-static void gone_locked(struct quota *q, ino_t ino)
+static void gone_locked(struct quota *q, ino_t ino) REQUIRES(q->lock)
 {
 	struct charge *c = find_locked(q, ino);
 
@@ -121,7 +121,7 @@ static uint64_t bytes_of(const struct quota *q, const struct stat *st, bool is_a
 	return q->is_speculative && S_ISREG(st->st_mode) && !is_ahead && bytes > end ? end : bytes;
 }
 
-static void note_locked(struct quota *q, const struct stat *st, bool is_ahead)
+static void note_locked(struct quota *q, const struct stat *st, bool is_ahead) REQUIRES(q->lock)
 {
 	struct charge *c = find_locked(q, st->st_ino);
 
@@ -139,7 +139,7 @@ static void note_locked(struct quota *q, const struct stat *st, bool is_ahead)
 	q->bytes += c->bytes;
 }
 
-static void look_at_map_locked(struct quota *q)
+static void look_at_map_locked(struct quota *q) REQUIRES(q->lock)
 {
 	struct stat st;
 
@@ -240,10 +240,10 @@ static int allocated(struct quota *q, int fd, uint64_t first, uint64_t end, uint
 	*ret = 0;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	pthread_mutex_lock(&q->lock);
+	mutex_lock(&q->lock);
 	c = find_locked(q, st.st_ino);
 	is_ahead = c && c->is_ahead;
-	pthread_mutex_unlock(&q->lock);
+	mutex_unlock(&q->lock);
 	if (q->is_speculative && !is_ahead && end > round_up((uint64_t)st.st_size))
 		end = round_up((uint64_t)st.st_size);
 	return first < end ? file_allocated(fd, first, end - first, ret) : 0;

@@ -3,8 +3,10 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/union/inode_struct.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -38,12 +40,12 @@ static void remains_read(struct union_fs *t, struct inode *i, struct remains *m)
 	*m = (struct remains){ .fd = -1 };
 	if (inode_any_name(t, i, &m->dir, m->name) < 0)
 		m->dir = NULL;
-	if (m->dir && m->dir->is_unresolved) {
+	if (m->dir && m->dir->stage != INODE_RESOLVED) {
 		inode_unref(t, m->dir);
 		m->dir = NULL;
 	}
 	LOCK_SCOPE(&t->lock);
-	if (!i->is_unresolved)
+	if (i->stage == INODE_RESOLVED)
 		return;
 	m->fd = i->src.fd.fd_plus_one - 1;
 	len = node_table_name(t->nodes, i->id, &parent, &name);
@@ -133,7 +135,7 @@ static int restore_orphan(struct union_fs *t, struct inode *i)
 	if (r == -ENOENT || r == -ESTALE) {
 		log_debug("node %" PRIu32 ": its file of the dead server is gone", (uint32_t)i->id);
 		inode_mark_stale(t, i);
-		r = i->is_unresolved ? -ESTALE : 0;
+		r = i->stage == INODE_RESOLVED ? 0 : -ESTALE;
 	}
 	remains_release(t, &m);
 	return r;
@@ -151,10 +153,10 @@ static int restore_named(struct union_fs *t, struct inode *i)
 
 	if (r < 0)
 		return r;
-	if (dir->is_stale)
+	if (dir->stage == INODE_STALE)
 		r = -ENOENT;
 	else
-		r = dir->is_unresolved ? -EAGAIN : lookup_find(t, dir, name, &f);
+		r = dir->stage == INODE_RESOLVED ? lookup_find(t, dir, name, &f) : -EAGAIN;
 	if (r == 0)
 		r = inode_resolve(t, i, dir, name, &f);
 	inode_unref(t, dir);
@@ -166,13 +168,13 @@ static int restore_one(struct union_fs *t, struct inode *i)
 {
 	int r = 0;
 
-	if (i->is_unresolved && !i->is_stale)
+	if (i->stage == INODE_UNRESOLVED)
 		r = restore_named(t, i);
-	if (i->is_unresolved && !i->is_stale && (r == -ENOENT || r == -ESTALE))
+	if (i->stage == INODE_UNRESOLVED && (r == -ENOENT || r == -ESTALE))
 		return restore_orphan(t, i);
 	if (r == -EAGAIN)
 		return r;
-	return i->is_stale ? -ESTALE : !i->is_unresolved ? 0 : r;
+	return i->stage == INODE_STALE ? -ESTALE : i->stage == INODE_RESOLVED ? 0 : r;
 }
 
 struct chain {
@@ -205,7 +207,7 @@ static int climb(struct union_fs *t, struct inode *i, struct chain *c)
 		}
 		if (inode_any_name(t, i, &parent, name) < 0)
 			return 0;
-		if (!parent->is_unresolved || parent->is_stale) {
+		if (parent->stage != INODE_UNRESOLVED) {
 			inode_unref(t, parent);
 			return 0;
 		}
@@ -236,9 +238,9 @@ int restore_inode(struct union_fs *t, struct inode *i)
 	for (unsigned attempt = 0; attempt < RESTORE_TRIES; attempt++) {
 		int r;
 
-		if (!i->is_unresolved)
+		if (i->stage == INODE_RESOLVED)
 			return 0;
-		r = i->is_stale ? -ESTALE : restore_chain(t, i);
+		r = i->stage == INODE_STALE ? -ESTALE : restore_chain(t, i);
 		if (r != -EAGAIN)
 			return r;
 	}

@@ -2,10 +2,12 @@
 #include "veneer/union/upper.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/inode_struct.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -187,6 +189,11 @@ int upper_pin(struct union_fs *t, struct inode *i)
 			return fd;
 	}
 	return fd < 0 ? -ESTALE : fd;
+}
+
+void upper_unpin(struct inode *i)
+{
+	fd_cache_unpin(&i->src.fd);
 }
 
 int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)

@@ -9,6 +9,7 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/base/stats.h"
 
 #include <dirent.h>
@@ -35,14 +36,14 @@ struct place {
 };
 
 struct upper_dir {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct htab names, by_seq;
-	struct place *order;
-	size_t n, nsorted, cap; /* nsorted of them are in order */
+	mutex_t lock;
+	GUARDED_BY(lock) struct htab names, by_seq;
+	GUARDED_BY(lock) struct place *order;
+	GUARDED_BY(lock) size_t n, nsorted, cap; /* nsorted of them are in order */
 	_Atomic uint64_t version; /* read without it too */
-	struct list_link changed; /* entries that nsubdirs does not know as they are */
-	ssize_t nsubdirs;
+	/* entries that nsubdirs does not know as they are */
+	GUARDED_BY(lock) struct list_link changed;
+	GUARDED_BY(lock) ssize_t nsubdirs;
 };
 
 struct upper_dir *upper_dir_new(void)
@@ -52,7 +53,7 @@ struct upper_dir *upper_dir_new(void)
 	if (!d)
 		return NULL;
 	stats_memory_took(STATS_MEM_INODES, d);
-	pthread_mutex_init(&d->lock, NULL);
+	mutex_init(&d->lock);
 	list_init(&d->changed);
 	return d;
 }
@@ -70,12 +71,13 @@ void upper_dir_free(struct upper_dir *d)
 {
 	if (!d)
 		return;
+	lock_is_private(&d->lock);
 	htab_drain(&d->names, free_entry, NULL);
 	htab_release(&d->names);
 	htab_release(&d->by_seq);
 	stats_memory_gives(STATS_MEM_INODES, d->order);
 	free(d->order);
-	pthread_mutex_destroy(&d->lock);
+	mutex_destroy(&d->lock);
 	stats_memory_gives(STATS_MEM_INODES, d);
 	free(d);
 }
@@ -92,7 +94,7 @@ static struct entry *find_locked(struct upper_dir *d, const char *name, uint64_t
 }
 
 /* Index of the first place with a seq >= seq, when all are in order. */
-static size_t place_of(const struct upper_dir *d, uint64_t seq)
+static size_t place_of(const struct upper_dir *d, uint64_t seq) REQUIRES(d->lock)
 {
 	size_t lo = 0, hi = d->n;
 
@@ -107,14 +109,14 @@ static size_t place_of(const struct upper_dir *d, uint64_t seq)
 	return lo;
 }
 
-static void put_at(struct upper_dir *d, size_t at, struct place p)
+static void put_at(struct upper_dir *d, size_t at, struct place p) REQUIRES(d->lock)
 {
 	d->order[at] = p;
 	if (p.entry)
 		p.entry->at = at;
 }
 
-static void squeeze(struct upper_dir *d)
+static void squeeze(struct upper_dir *d) REQUIRES(d->lock)
 {
 	size_t n = 0, nsorted = 0;
 
@@ -137,7 +139,7 @@ static int by_seq(const void *a, const void *b)
 
 /* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all
  * are sorted. */
-static void sort_locked(struct upper_dir *d)
+static void sort_locked(struct upper_dir *d) REQUIRES(d->lock)
 {
 	size_t nnew = d->n - d->nsorted, i = d->nsorted, k = nnew, to = d->n;
 	struct place *new;
@@ -171,7 +173,7 @@ static uint64_t free_seq(const struct upper_dir *d, uint64_t hash)
 	return seq;
 }
 
-static int append_locked(struct upper_dir *d, struct entry *e, uint64_t hash)
+static int append_locked(struct upper_dir *d, struct entry *e, uint64_t hash) REQUIRES(d->lock)
 {
 	if (d->n == d->cap && d->names.count < d->n / 2)
 		squeeze(d);

@@ -206,7 +206,7 @@ def _lent(request):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """What the engine gave the mount program belongs to every failure."""
+    """Every failure shows the engine's calls of the mount program."""
     outcome = yield
     report = outcome.get_result()
     program = _session.get("program")

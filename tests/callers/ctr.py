@@ -56,7 +56,7 @@ class Ctr:
         os.unlink(path)
 
     def steadily(self, name, start):
-        """What start() gives. Where the machine is busy, the shim of a container now and then collects its mount helper
+        """The result of start(). Where the machine is busy, the shim of a container now and then collects its mount helper
         before it has asked how that ended, ten times in a row; it says so."""
         for _ in range(START_TRIES):
             try:
@@ -131,7 +131,7 @@ class Ctr:
         return self.guest.sh("grep -c fuse.fuse-overlayfs /proc/self/mountinfo || :").strip()
 
     def diff(self, key):
-        """What a snapshot changed, as an image would carry it."""
+        """The changes of a snapshot, as an image would carry them."""
         return self._read_tar("snapshots", FLAGS, "diff", key)
 
     def layer_of(self, checkpoint):

@@ -144,7 +144,7 @@ def go_path():
 
 
 class Engine:
-    """What Podman and Docker have in common: containers with a FUSE root, made from one image."""
+    """The common part of Podman and Docker: containers with a FUSE root, made from one image."""
 
     IMAGE = "localhost/veneer-test:1"
     RUN_ARGS = ()
@@ -210,7 +210,7 @@ class Engine:
         return image_tree.parse_list(self.run_sh(image_tree.list_script(), *args, image=image))
 
     def _read_tar_of(self, *args):
-        """What a command of the engine writes to its output, as image_tree.read_tar tells it."""
+        """The output of a command of the engine, as image_tree.read_tar reads it."""
         path = os.path.join(self.base, "output.tar")
         with open(path, "w"):
             self.give(path)

@@ -16,7 +16,7 @@ STORES = ("/home", "/var/lib/containers", "/var/lib/docker", "/var/lib/container
           "/var/lib/containerd-fuse-overlayfs", "/var/lib/kubelet")
 PYTHON = "/usr/bin/python3"
 READER = "reader"
-# What Go has fetched and built serves the next session, too.
+# Go's downloads and builds serve the next session, too.
 GO_CACHE = "/var/cache/veneer-tests/go"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

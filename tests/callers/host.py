@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine must have for engines to run, given to it and taken away again."""
+"""Everything that engines need of the machine: set up, and taken away again."""
 import os
 import stat
 import subprocess

@@ -91,6 +91,6 @@ def write(path, veneer):
 
 
 def write_program(path, veneer):
-    """What build.Dockerfile makes, as far as others take it from there."""
+    """The products of build.Dockerfile that other images copy."""
     with tarfile.open(path, "w") as tar:
         tar.add(veneer, "usr/local/bin/veneer")

@@ -18,7 +18,7 @@ PAST = 1700000000  # what is later was set by a clock while tests ran, and is no
 BIG = 64 << 20
 MIDDLE = 8 << 20
 TREE_FILES = 500
-# What engines do not add files to, but for etc.
+# Directories to which engines add no files, but for etc.
 TOPS = ("data", "links", "tree", "vol", "etc", "bin")
 ENGINE_FILES = {"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc"}
 APPLETS = (
@@ -193,7 +193,7 @@ find {tops} -type l | xargs -r stat -c '%N'
 
 
 def parse_list(text):
-    """What list_script printed, as {name: description}; and {name: (nlink, size)} of the files."""
+    """The output of list_script, as {name: description}; and {name: (nlink, size)} of the files."""
     stats, sums, targets = (part.strip().splitlines() for part in text.split("\n=\n"))
     content = {name: digest for digest, name in (line.split() for line in sums)}
     for line in targets:
@@ -215,7 +215,7 @@ def parse_list(text):
 
 
 def naive_diff(old, new):
-    """What an engine must report when it compares the two trees by walking them."""
+    """The report that an engine must make when it compares the two trees by walking them."""
     lines = set()
     for name in old.keys() | new.keys():
         parent = os.path.dirname(name)

@@ -37,7 +37,7 @@ go 1.24.0
 require k8s.io/kubernetes v1.{0}
 
 """
-# What is the machine's and not the page's: programs' places, no image from afar, no right to lower an oom_score.
+# Settings of the machine and not of the page: programs' places, no image from afar, no right to lower an oom_score.
 THIS_MACHINE = """
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "%s"
@@ -96,7 +96,7 @@ def _module(guest, kubernetes):
 
 
 def build(guest):
-    """What the node runs; kept from one session to the next, as it takes minutes."""
+    """The programs of the node; kept from one session to the next, as it takes minutes."""
     source = "/run/node"
     for name in ("device_plugin", "manifest_check"):
         with open(os.path.join(HERE, name, "main.go")) as f:
@@ -184,7 +184,7 @@ class Node:
         raise EngineError("waited in vain until %s: %s\n%s" % (what, error[-1000:], self.log()))
 
     def check(self, manifest):
-        """What Kubernetes makes of it; an EngineError with its words if it refuses."""
+        """The manifest as Kubernetes reads it; an EngineError with its words if it refuses."""
         self.guest.write("/run/manifest.yaml", manifest)
         return self.guest.sh("manifest-check </run/manifest.yaml")
 
@@ -203,7 +203,7 @@ class Node:
         return None
 
     def events(self, name):
-        """What the kubelet has logged of a pod."""
+        """The kubelet's log lines about a pod."""
         return self.guest.sh("grep -F default/%s-node /run/kubelet.log || :" % name)
 
     def wait_running(self, name):

@@ -157,7 +157,7 @@ class Life:
 
 
 class ContainerLife(Life):
-    """What Podman and Docker both can do."""
+    """The operations that both Podman and Docker have."""
 
     STEPS = ("build", "layers", "load", "diff_running", "sizes", "cp_out", "cp_in", "diff_stopped",
              "export", "commit", "diff_of_fresh", "second_commit", "volume")

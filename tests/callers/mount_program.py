@@ -14,7 +14,7 @@ import pytest
 SMALL_GROWTH = 512 << 10
 
 # A server of a test is where the test is, and is counted and ended with it.
-# Root's server is this run's own: in /run/veneer another test's may serve, or that of who works here.
+# Root's server is this run's own: in /run/veneer another test's may serve, or a developer's.
 WRAPPER = """#!/bin/sh
 export VENEER_CGROUP=
 [ "$(id -u)" != 0 ] || ! [ -w /run ] || export VENEER_RUNTIME_DIR={base}/server
@@ -61,12 +61,12 @@ class MountProgram:
         self.copies.append(target)
 
     def write_limit(self, touched):
-        """What an upper may grow by when single blocks of files of this size are changed."""
+        """The most that an upper may grow by when single blocks of files of this size are changed."""
         return SMALL_GROWTH if self.is_veneer else 2 * touched
 
     @contextlib.contextmanager
     def reference_may_fail(self, reason):
-        """What fuse-overlayfs 1.x is known to get wrong, and must not be excused in veneer."""
+        """Known faults of fuse-overlayfs 1.x, which must not be excused in veneer."""
         try:
             yield
         except AssertionError as e:

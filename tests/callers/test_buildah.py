@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only Buildah shows of the program: the working container's mount, and uppers of the user."""
+"""Features of the program that only Buildah uses: the working container's mount, and uppers of the user."""
 import os
 
 import pytest

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 NOT_SO_OLD = "hostUsers: false\n", "procMount: Unmasked\n"
 ROOT_MOUNT = "grep ' / / ' /proc/self/mountinfo"
-# What the page says of pods without a /proc of which nothing is hidden.
+# The page's text on pods without a /proc of which nothing is hidden.
 CONTAINER = "podman run --rm --pid=host --network=host --cgroups=enabled localhost/tiny "
 
 
@@ -55,7 +55,7 @@ def guest(node):
 
 
 def without(manifest, *lines):
-    """What the page says of older runtimes."""
+    """The page's text on older runtimes."""
     for line in lines:
         assert manifest.count(line) == 1
         manifest = "".join(one for one in manifest.splitlines(True) if not one.strip(" ") == line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What contrib/ tells a reader to paste does what the page says."""
+"""The commands that pages in contrib/ tell a reader to paste do as the page says."""
 import os
 import re
 import subprocess

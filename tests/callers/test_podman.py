@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only Podman does with the program as its mount_program, as root and rootless."""
+"""Uses of the program that only Podman has, as its mount_program, as root and rootless."""
 import os
 
 import pytest

@@ -104,7 +104,7 @@ def test_killed_containers_leave_no_mount(sharing):
 
 @pytest.mark.slow
 def test_what_one_container_runs_the_other_runs_and_replaces(sharing):
-    """Both run one file of the image; who replaces its own changes nothing next door."""
+    """Both run one file of the image; a container that replaces its own changes nothing for the other."""
     _start(sharing, "a", "b")
     sharing.sh("a", "cp /bin/busybox /bin/new; mv /bin/new /bin/busybox; echo fine")
     assert sharing.sh("b", "ls -l /bin/busybox | wc -l") == "1\n"

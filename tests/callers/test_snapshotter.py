@@ -199,7 +199,7 @@ def test_page_shows_that_it_is_used(ctr, guest):
     def follow():
         guest.sh("ctr containers rm box || :; ctr snapshots --snapshotter fuse-overlayfs rm box || :")
         return guest.follow(PAGE, "See that it is used")
-    # What grep prints ctr may lose, see Ctr.sh.
+    # ctr may lose the output of grep, see Ctr.sh.
     shown = (ctr.steadily("box", follow) for _ in range(5))
     assert any(" fuse.fuse-overlayfs " in text for text in shown)
     assert ctr("containers", "ls", "-q") == ""

@@ -18,7 +18,7 @@ CONTAINERFILE = """FROM {image}
 RUN chown -R 7:8 /tree/d5 && mv /tree/d3 /vol/d3 && rm -r /tree/d1
 RUN dd if=/dev/zero of=/data/big64 bs=4096 seek=20 count=1 conv=notrunc 2>/dev/null && echo new > /vol/built
 """
-# What a container does under the old program ...
+# The work of a container under the old program ...
 BEFORE = """
 dd if=/dev/zero of=/data/big8 bs=4096 seek=40 count=1 conv=notrunc 2>/dev/null
 rm -r /tree/d2; mv /tree/d6/f300 /vol/moved; echo more >> /tree/d7/f350; chmod 0600 /data/setuid
@@ -128,7 +128,7 @@ class Podman:
         return found
 
     def program_serves(self, name):
-        """What is behind the root of a running container."""
+        """The file system at the root of a running container."""
         pid = self.run("inspect", "-f", "'{{.State.Pid}}'", name).strip()
         return " fuse.fuse-overlayfs " in self.guest.sh("grep ' / / ' /proc/%s/mountinfo" % pid)
 

@@ -28,7 +28,7 @@ class Kind:
     sector: int = 4096
     # Without one a file's extents may be half split when the power fails: its inode, which a stranger's
     # fsync writes, speaks of a leaf that is not there yet. e2fsck then clears the file, with what was
-    # synced long before, whoever wrote it (seen without a union, by one block more than 340 extents).
+    # synced long before, by any program (seen without a union, by one block more than 340 extents).
     has_journal: bool = True
     # Without a journal each directory gets to the disk by itself; an fsync on btrfs logs the new name of a file, and
     # the old one goes with the commit.
@@ -129,7 +129,7 @@ class Host:
 
 @dataclasses.dataclass
 class Picture:
-    """What was on the disk at a moment between start and end."""
+    """The states of the disk between start and end."""
     image: object
     start: float
     end: float

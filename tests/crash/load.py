@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on while pictures are taken: workers in threads or processes, and the kernel's own
+"""The load while pictures are taken: workers in threads or processes, and the kernel's own
 writing, stirred up so that it happens at all moments and not every five seconds."""
 import contextlib
 import ctypes

@@ -189,7 +189,7 @@ class Machine:
         return problems
 
     def _check(self, may_have_half_a_rename=False):
-        """What the offline tool says, but for what a power cut may leave (doc/SPEC.md, 3.5)."""
+        """The findings of the offline tool, but for those that a power cut may leave (doc/SPEC.md, 3.5)."""
         result = layers.check(self._program, self.upper, [self.lower])
         lines = result.stdout.splitlines() if result.returncode else []
         lines += [] if lines or not result.returncode else [result.stderr]
@@ -197,12 +197,12 @@ class Machine:
         return [f"check: {line}" for line in lines if not any(text in line for text in may_be)][:_SHOWN]
 
     def forget_volatile(self):
-        """As who wants to go on with an upper that may have lost data."""
+        """Removes the volatile mark, as a user does to go on with an upper that may have lost data."""
         mark = self.disk.path / "work" / "work" / "incompat" / "volatile"
         shutil.rmtree(mark, ignore_errors=True)
 
     def mount_refused(self, picture, *options):
-        """What the program says to this picture's upper in a new boot; None if it mounts."""
+        """The program's error for this picture's upper in a new boot; None if it mounts."""
         self.reborn(picture)
         said = len(self.log)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was done to a file, and when; from it follows what a power cut may leave of the file.
+"""A record of the writes to a file, with times; from it follow the states that a power cut may leave.
 
 Every change and every fsync carries the time it began and the time it returned. A unit (a block of
 the file system under test) may hold, after a power cut, what the last change made of it that was
@@ -92,7 +92,7 @@ class Recording:
         self._unsure_units |= self._cut_units
 
     def forget_syncs(self):
-        """They were promised nothing."""
+        """Forgets earlier syncs: they promise nothing any more."""
         self._syncs = []
 
     def merge(self, other):

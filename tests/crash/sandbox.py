@@ -165,7 +165,7 @@ class Sandbox:
                 thing.recording.forget_syncs_of_cut_units()
 
     def problems(self, view, picture):
-        """What is not as it may be; of all moments that it may be at, the best one."""
+        """The differences from an allowed state; of all allowed moments, the one with the fewest."""
         floor = max((i for end, i in self._floors if end <= picture.start), default=0)
         last = max(i for i, event in enumerate(self._events) if event[0] <= picture.end)
         found = _walk(view.path / self.name)

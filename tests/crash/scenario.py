@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the power cut tests have in common: on which file systems they run, and their files."""
+"""Shared by the power cut tests: the file systems they run on, and their files."""
 import os
 
 import pytest

@@ -65,7 +65,7 @@ def test_random_writes_by_several_processes(machine, pictures):
 
 @on("ext4_nojournal", "ext4_1k", many=("ext4_nojournal",) + ALL)
 def test_what_was_synced_is_there_at_once(machine, pictures):
-    """That much holds without a journal too. What is written next may cost there what was synced
+    """This holds without a journal too. There, a later write may destroy bytes that were synced
     before (disk.Kind), so each picture is taken before that."""
     recording = make_lower(machine, "large", LARGE)
     union = machine.start()
@@ -328,7 +328,7 @@ def test_a_hole_nobody_synced_does_not_uncover_the_lower(machine, pictures):
 
 @on("ext4", "xfs", "btrfs", "ext4_1k")
 def test_nor_does_an_emptied_file_that_the_kernel_writes_itself(machine, pictures):
-    """It needs nothing of the lower, so it may be passed through: but not before the map's record of that is safe."""
+    """An emptied file needs nothing of the lower, so it may be passed through: but not before the map's record of that is safe."""
     recordings = {name: make_lower(machine, name, MIDDLE) for name in ("by-name", "by-open")}
     union = machine.start()
     with contextlib.ExitStack() as files:
@@ -475,7 +475,7 @@ def test_volatile_upper_mounts_for_who_removes_the_mark(machine, pictures):
 
 @on("ext4", "xfs", "btrfs")
 def test_power_cut_after_a_clean_unmount(machine, pictures):
-    """What says "clean" must not reach the disk before what it speaks of."""
+    """A record that says "clean" must not reach the disk before the data it speaks of."""
     names = [f"f{i}" for i in range(20)]
     recordings = {name: make_lower(machine, name, MIDDLE) for name in names}
     union = machine.start()
@@ -501,7 +501,7 @@ def test_power_cut_after_a_clean_unmount(machine, pictures):
 
 @on("ext4", "xfs", "btrfs")
 def test_second_power_cut_after_recovery(machine, pictures):
-    """What the first recovery found, the second finds too, and what was synced between them."""
+    """The second recovery finds all that the first one found, and all that was synced between them."""
     recording = make_lower(machine, "large", LARGE)
     taken = []
     machine.start()

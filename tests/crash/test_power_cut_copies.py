@@ -45,7 +45,7 @@ def _copy_in_place(machine, sparse):
 @pytest.mark.parametrize("sparse", ["never", "always"])
 @pytest.mark.parametrize("fsync_share", [0, 0.3], ids=["unsynced", "synced"])
 def test_copy_of_what_a_power_cut_left(machine, pictures, sparse, fsync_share):
-    """It carries an open session like the copy of a live upper; each block is old or new all the same, and what was
+    """The copy carries an open session like the copy of a live upper; each block is old or new all the same, and what was
     synced is there."""
     recording = make_lower(machine, "large", LARGE)
     union = machine.start()

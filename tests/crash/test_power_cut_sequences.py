@@ -89,7 +89,7 @@ def test_some_sequences_of_two_and_three(machine, batch, share):
 
 @batches(1, 8)
 def test_second_power_cut_after_more_of_them(machine, batch, share):
-    """What the first one has left, synced or not, is what the second one begins with."""
+    """The second power cut begins with the state that the first one has left, synced or not."""
     dice = random.Random(f"{SEED} {machine.kind} second {batch}")
     boxes = make_boxes(machine, _BATCH)
     machine.start()
@@ -104,7 +104,7 @@ def test_second_power_cut_after_more_of_them(machine, batch, share):
 
 @batches(1, 4)
 def test_volatile_loses_what_was_new_alone(machine, batch, share):
-    """For who removes the mark: each block is old or new."""
+    """After the volatile mark was removed, each block is old or new."""
     dice = random.Random(f"{SEED} {machine.kind} volatile {batch}")
     cut_power(machine, ALPHABET.some(dice, _BATCH), f"volatile {batch}", share, "volatile")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a directory says of itself, and whether that may be left of an operation that failed."""
+"""The state of a directory, and whether that may be left of an operation that failed."""
 import os
 import stat
 

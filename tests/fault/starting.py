@@ -11,7 +11,7 @@ from support.shared import SharedServer
 from support.stack import Stack
 
 _FALLBACK = "this mount gets a server of its own"
-# What it prints itself, and not to its log, when it takes back a mount that it had no memory to begin with.
+# The line that libfuse prints itself, and not to the log, when it takes back a mount that it had no memory to begin with.
 _OF_LIBFUSE = "fuse: failed to unmount "
 _LIMIT_S = 30
 _END_S = 10

@@ -21,7 +21,7 @@ def data(name, size):
 
 
 def fill(root):
-    """What each directory has, in the lower layer."""
+    """The entries of each directory in the lower layer."""
     for name, size in (("part", PART), ("small", SMALL), ("empty", 0), ("victim", PART)):
         (root / name).write_bytes(data(name, size))
     os.setxattr(root / "part", "user.note", b"lower")
@@ -37,7 +37,7 @@ def fill(root):
 
 
 class Step:
-    """What fails leaves the old state or the new one; where is_piecewise, that holds of each block and property."""
+    """A failed step leaves the old state or the new one; where is_piecewise, that holds of each block and property."""
 
     def __init__(self, act, prepare, is_large, is_piecewise):
         self.act, self.prepare, self.is_large, self.is_piecewise = act, prepare, is_large, is_piecewise
@@ -245,7 +245,7 @@ def _store(path):
                 window[10:20] = b"0123456789"
                 window.flush()
         finally:
-            # What could not be written stays in the kernel's pages until it needs the room: that is its own habit.
+            # Unwritten bytes stay in the kernel's pages until it needs the room, as with any file system.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -179,7 +179,7 @@ def test_what_failed_half_way_is_seen_as_it_is(runner, name):
 
 @pytest.mark.parametrize("name", ["create_tmpfile", "create_over_whiteout", "unlink", "rename"])
 def test_a_change_that_was_made_is_known(runner, name):
-    """What is kept in memory of it follows also where memory is short, or it is not made."""
+    """The copy in memory follows the change even if memory is short, or the change is not made."""
     one, step = runner(), steps.every()[name]
     _enumerate(one, step, "alloc", ENOMEM, 1)
     one.end()

@@ -17,12 +17,12 @@ _LEFT_OVER = "cannot remove .wh..wh.links"
 _NO_DAMAGE = ("no damage", "and harmless", "the next mount gives them to it", "got no name before its mount ended")
 _NO_ROOM = "no room for the attribute by which overlayfs refuses a partial file"
 _UNGUARDED = "without the attribute by which overlayfs refuses it"
-# What an operation may say for a fault below it.
+# Errors that an operation may give for a fault below it.
 _ALWAYS_SANE = {errno.EIO, errno.ENOMEM}
 
 
 class Model:
-    """What a step does to such a directory where nothing is between: before, after, and what it returns."""
+    """A step's effect on such a directory with nothing between: the states before and after, and the result."""
 
     def __init__(self, base, step):
         root = base / "model" / step.name
@@ -98,7 +98,7 @@ class World:
         assert not self.has_died, f"the server died\n{self.stack.log[-3000:]}"
         self.is_poisoned = _POISONED in self.stack.log
         self.has_leftovers = _LEFT_OVER in self.stack.log
-        # What is removed may have got no further than the work directory, where it is one more link.
+        # A removed file may have got no further than the work directory, where it is one more link.
         self.is_loose = self.is_loose or self.has_leftovers or (which == "name" and self.control.injected > 0)
         if self.is_loose:
             model = model.loosened()
@@ -129,7 +129,7 @@ class World:
         return without_links(state) if self.is_loose else state
 
     def _again(self, number, model):
-        """What failed once succeeds now, or the map takes no more changes."""
+        """A failed operation succeeds the second time, or the map takes no more changes."""
         step, root = self.steps[number], self.root(number)
         if not self.is_poisoned and not self.has_leftovers:
             result = step.act(root)

@@ -53,7 +53,7 @@ def settle(machine, suite):
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         if os.path.exists(name):
             machine.write(name, open(name).read())
-    # Who is root leaves sudo out, says README.
+    # README: root leaves sudo out.
     machine.write("/usr/local/sbin/sudo", '#!/bin/sh\nexec "$@"\n')
     machine.sh("chmod 755 /usr/local/sbin/sudo")
 

@@ -82,8 +82,8 @@ def about_command(command):
 
 
 def table_options():
-    """As src/mount/options.c has them, without what stands behind the =."""
-    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options.c").read_text(), re.M))
+    """As src/mount/options_table.c has them, without what stands behind the =."""
+    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
 
 
 def page_options():
@@ -116,7 +116,7 @@ def test_help_names_each_option_of_a_mount():
 
 
 def test_help_has_the_values_that_the_table_has():
-    rows = re.findall(r'^\t\{ "(\w+)=", \w+, [^"]*"([a-z|]+\|[a-z|]+)[",]', (REPOSITORY / "src/mount/options.c").read_text(), re.M)
+    rows = re.findall(r'^\t\{ "(\w+)=", \w+, [^"]*"([a-z|]+\|[a-z|]+)[",]', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M)
     assert len(rows) > 8
     for name, values in rows:
         assert re.search(rf"  {name}={re.escape(values)}\b", help_of("mount")), name

@@ -45,7 +45,7 @@ mount -t veneer veneer /disk/second/merged -o $(options second)
 use first; use second
 """
 
-# Whoever started it ends, and then it is killed.
+# The unit that started the server ends, and then the server is killed.
 _LIVE_ON = r"""
 systemctl stop first
 use first; use second
@@ -82,7 +82,7 @@ def test_units_of_the_package_on_a_booted_machine(machine):
         systemctl is-active veneer.service
         [ "$(group $(server))" = /veneer.slice/veneer.service ]
 
-        # Stopped, it serves what it has; the socket starts the next one for whoever comes.
+        # Stopped, it serves what it has; the socket starts the next one for a new client.
         systemctl stop veneer.service veneer.socket
         use first; use second
         systemctl start veneer.socket
@@ -90,7 +90,7 @@ def test_units_of_the_package_on_a_booted_machine(machine):
         use first; use second; use third
         systemctl is-active veneer.service
 
-        # All in its group killed, of which the first server still is: who mounted has an error, and whoever comes is served.
+        # All in its group are killed, also the first server: its mounts give errors, and a new client is served.
         systemctl kill --kill-whom=all --signal=KILL veneer.service
         for name in first second third; do ! stat /disk/$name/merged/file 2>/dev/null; done
         container fourth

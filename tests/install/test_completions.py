@@ -96,7 +96,7 @@ class Terminal:
         return set(self.hits.read_text().split())
 
     def close(self):
-        # It may be asking something.
+        # The shell may be asking something.
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self.fd)
@@ -121,7 +121,7 @@ def long_options(program, *command):
 def mount_words(program):
     """Each option of a mount that the program takes."""
     from conftest import REPOSITORY
-    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options.c").read_text(), re.M))
+    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
 
 
 def test_there_are_commands_options_and_words(program):

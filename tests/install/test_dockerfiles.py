@@ -69,7 +69,7 @@ def builder(scratch):
 @pytest.mark.parametrize("name, script, wanted", [
     ("build.Dockerfile", "veneer --version; fuse-overlayfs --version; veneer inspect /srv; command -v fusermount3",
      r"version \S+ \(veneer\)(?s:.*)version \S+ \(veneer\)(?s:.*)no map(?s:.*)fusermount3"),
-    # All that its parts need is found; who runs them gives it privileges.
+    # The image has all that its parts need; `docker run` gives it privileges.
     ("test.Dockerfile", "contrib/test.sh --help; meson setup build -Dman=enabled -Dmetrics=enabled; meson introspect build --tests",
      r"usage: contrib/test\.sh(?s:.*)unit(?s:.*)mapcrash"),
 ], ids=["build", "test"])

@@ -155,7 +155,7 @@ def build_dependencies():
 
 
 def test_debian_knows_every_library_that_meson_wants():
-    """One that is new in meson.build has to be in debian/control, in the spec and in the APKBUILD."""
+    """A library that is new in meson.build has to be in debian/control, in the spec and in the APKBUILD."""
     text = (REPOSITORY / "meson.build").read_text()
     wanted = set(re.findall(r"\bdependency\('([\w.-]+)'", text)) | set(
         re.findall(r"'([\w.-]+)'", re.search(r"foreach name : \[(.*?)\]", text, re.S)[1]))
@@ -277,7 +277,7 @@ def test_beside_fuse_overlayfs_and_in_its_place(packages, root):
         echo "=== in place: $(fuse-overlayfs --version 2>&1 | grep fuse-overlayfs:)"
         try fuse-overlayfs -o $OPTIONS /disk/merged
         dpkg -s fuse-overlayfs 2>&1 | grep -i status || :
-        # Who depends on it is content.
+        # Packages that depend on it are content.
         apt-get -q -y install --no-install-recommends podman >/dev/null
         echo "=== still: $(fuse-overlayfs --version 2>&1 | grep fuse-overlayfs:)"
         apt-get -q -y install --no-install-recommends fuse-overlayfs >/dev/null

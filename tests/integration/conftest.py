@@ -43,7 +43,7 @@ def pytest_addoption(parser):
     parser.addoption("--plain", action="store_true",
                      help="run as an ordinary user without any privileges, mounting by fusermount3")
     parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
-                     help="who serves the mounts")
+                     help="the server of the mounts")
     parser.addoption("--share", action="store_true",
                      help="mounts share the kernel's pages (share=pages); takes --mode=server")
     parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
@@ -147,7 +147,7 @@ def watchdog():
 
 @pytest.fixture(scope="session")
 def serving(request, veneer_bin, session_dir, watchdog):
-    """Who serves mounts: None, each its own process, or the server of the session."""
+    """The server of the mounts: None (each mount has its own process), or the server of the session."""
     if request.config.getoption("--mode") != "server":
         yield None
         return

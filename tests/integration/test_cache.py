@@ -303,7 +303,7 @@ def test_kernel_reads_further_ahead_where_root_of_the_machine_mounts(stack):
     (stack.lower() / "f").write_text("f")
     dev = stack.mount().stat().st_dev
     setting = Path(_READ_AHEAD.format(f"{os.major(dev)}:{os.minor(dev)}"))
-    # It is set once the mount answers, which a test may see first.
+    # The read-ahead is set once the mount answers, which a test may see first.
     assert wait_until(lambda: setting.read_text().strip() == ("512" if rootless.mode() == "root" else _KERNELS_OWN))
 
 

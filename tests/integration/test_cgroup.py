@@ -118,7 +118,7 @@ def test_a_memory_limit_of_the_starter_is_not_the_servers(stack, groups, started
     place, holder = first_mount(stack, started, groups)
     before = (limit.parent / events).read_text()
     pid = started.pids()[1]
-    # all of it goes through the server: what is cached, and what is written, counts for whoever the server is
+    # all bytes go through the server: the cached and the written ones count for the server's group
     for off in range(0, 64 * MIB, MIB):
         write_at(place.mnt / "f", blob(MIB, 7), off)
     assert (place.mnt / "f").read_bytes() == blob(MIB, 7) * 64
@@ -165,7 +165,7 @@ def test_that_it_stays_is_said_once(stack, groups, ordinary, veneer_bin):
 
 
 def test_who_may_not_leave_stays_and_mounts(stack, ordinary, mode):
-    """An ordinary user to whom nothing is delegated."""
+    """An ordinary user without a delegated group."""
     if mode == "root":
         pytest.skip("root may")
     if all(path == "/" for _, path in hierarchies()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers rely on when they run the program; the mounts are in the background unless said."""
+"""The command line that callers rely on; the mounts are in the background unless said."""
 import errno
 import os
 import pathlib

@@ -190,7 +190,7 @@ def test_what_a_copy_never_got_is_old_and_never_zeros(stack, veneer_bin, how):
 
 
 def test_what_was_synced_and_a_copy_lacks_is_an_error(stack, veneer_bin):
-    """Neither zeros nor what was there before: whoever copied it lost it."""
+    """Neither zeros nor the old bytes: the copy lost the block."""
     old = blob(400_000)
     for name in ("f", "g"):
         (stack.lower() / name).write_bytes(old)

@@ -49,7 +49,7 @@ class Group:
         return file.read()
 
     def counted(self):
-        """What the server says of copies."""
+        """The server's figures on copies."""
         said = subprocess.run([self.program, "stats", "--json"], env={**os.environ, **self.shared.environment},
                               capture_output=True, check=True, timeout=60)
         return json.loads(said.stdout)["copies"]
@@ -62,7 +62,7 @@ class Group:
         assert wait_until(lambda: self.evictions() >= evictions, _LIMIT_S), self.counted()
 
     def comes_to(self, **expected):
-        """What is said comes from the end of a round, counters from its middle."""
+        """The text comes from the end of a round, counters from its middle."""
         return wait_until(lambda: expected.items() <= self.counted().items(), _LIMIT_S)
 
 
@@ -246,7 +246,7 @@ def waits_for_a_page(server):
 
 
 def test_copies_server_that_dies_while_the_kernel_waits_for_a_page_is_followed(stack, group, shared, veneer_bin):
-    """The layer is on a file system that stands still: a READ hangs, and with it whoever drops that page."""
+    """The layer is on a file system that stands still: a READ hangs, and with it any thread that drops that page."""
     below, still = stack.base / "below", stack.base / "still"
     below.mkdir(), still.mkdir()
     (below / "f").write_bytes(blob(_SIZE, 0))
@@ -255,7 +255,7 @@ def test_copies_server_that_dies_while_the_kernel_waits_for_a_page_is_followed(s
     stack.lowers.append(still)
     mounts, at, found = group.mount(1, 2), 6 * _CHUNK, []
     try:
-        for _ in range(30):
+        for _ in range(60):
             for m in mounts:
                 pagecache.drop(m / "f")
                 (m / "f").read_bytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first write to a lower file costs: judged by bytes on the disk and by system calls,
+"""The cost of the first write to a lower file: judged by bytes on the disk and by system calls,
 never by a clock."""
 import os
 

@@ -61,7 +61,7 @@ class Layer:
         return lost
 
     def read(self):
-        """Those that are EIO; the others are right."""
+        """The files that are EIO; the others are right."""
         m = self.stack.mount()
         lost = self._read_names(m)
         # and there is room for more, which is none of those

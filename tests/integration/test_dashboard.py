@@ -14,7 +14,7 @@ from support.expect import write_at
 from support.places import Place
 
 DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "contrib" / "grafana" / "veneer.json"
-# What Prometheus adds to whatever it scrapes.
+# Series that Prometheus adds to each target.
 ADDED = {"instance", "job"}
 
 

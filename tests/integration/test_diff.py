@@ -334,7 +334,7 @@ def test_archive_of_times_before_1970_and_of_odd_names(stack):
         got = {member.name: member for member in tar}
     assert [got[name].mtime for name in times] == [-1, -3, -2, 1.500000001]
     assert got["half"].pax_headers["SCHILY.xattr.user.plain"] == "1"
-    # What GNU tar would complain of is there where it says something.
+    # GNU tar warns of this header, so it is there only where a name needs it.
     assert archive.stdout.count(b"hdrcharset=BINARY") == 1
 
 

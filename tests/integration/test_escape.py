@@ -187,7 +187,7 @@ def test_names_that_turn_into_links_inside(stack, outside, rounds):
 @pytest.mark.parametrize("rounds", _ROUNDS)
 @pytest.mark.parametrize("layer", ["upper", "lower"])
 def test_directories_of_a_layer_that_turn_into_links(stack, outside, rounds, layer):
-    """By somebody who may write in the layer past the mount: what is shown then is nobody's promise."""
+    """A program with write access to the layer changes it below the mount: the mount may then show anything."""
     _fill(stack.lower(), outside)
     _decoy(stack.lower(), outside)
     top = stack.lower() if layer == "lower" else stack.upper

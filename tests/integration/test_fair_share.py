@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one container uses up of a server that it shares with others is its own trouble."""
+"""A container that uses up resources of a shared server harms only itself."""
 import contextlib
 import errno
 import fcntl
@@ -209,7 +209,7 @@ def _weight(pid):
 
 def test_a_server_has_as_much_of_the_processors_as_one_for_each_mount_in_use(stack, server):
     """Of sessions, where those are what the scheduler shares out among: else one server for all has no more than each
-    that it works for. Who has many mounts and uses one of them has no more than that."""
+    that it works for. A user of one mount among many of his own gets no more than that."""
     if not os.path.exists("/proc/self/autogroup"):
         pytest.skip("this kernel does not group by session")
     if os.geteuid() or not _may_be_heavier():

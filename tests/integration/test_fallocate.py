@@ -114,7 +114,7 @@ def _fill(disk):
 @pytest.mark.parametrize("range_", [(0, 3 * MIB), (100_001, 2 * MIB), (2 * MIB + 7, MIB)])
 @pytest.mark.parametrize("is_nameless", [False, True], ids=["named", "unlinked"])
 def test_preallocation_of_what_is_seen_from_below_keeps_its_promise(stack, small_disk, mode, range_, is_nameless):
-    """What was preallocated can be written when the disk is full."""
+    """Preallocated bytes can be written when the disk is full."""
     off, length = range_
     data = bytearray(blob(3 * MIB))
     (stack.lower() / "f").write_bytes(data)

@@ -293,7 +293,7 @@ def test_a_work_directory_that_came_with_the_layer_leads_nowhere(stack, flatten,
 
 
 def _flatten_with_first_attribute_refused(stack, veneer_bin, error):
-    """What flatten wants to keep of the layer's root, in case it is killed, cannot be written there."""
+    """The attributes of the layer's root, which flatten saves in case it is killed, cannot be written there."""
     if not shutil.which("strace"):
         pytest.skip("no strace to make a system call fail")
     (stack.lower() / "f").write_bytes(blob(MIB))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a server while layers of its mounts do not answer."""
+"""Requests to a server while layers of its mounts do not answer."""
 import concurrent.futures
 import contextlib
 import fcntl
@@ -140,7 +140,7 @@ def _sleeps_of(pid):
 
 
 def _is_waited_for(supervisor, server):
-    """It is killed, and its supervisor has looked at what is left of it some times."""
+    """Kills the server, and waits until its supervisor has looked several times at its remaining threads."""
     kill(server)
     before = _sleeps_of(supervisor)
     assert wait_until(lambda: _sleeps_of(supervisor) >= before + 5, LIMIT_S)
@@ -182,8 +182,8 @@ def _is_waiting_for_good(pid):
 
 @pytest.mark.parametrize("change", [os.unlink, lambda path: os.truncate(path, 1)], ids=["unlink", "truncate"])
 def test_a_change_that_nothing_interrupts_comes_before_what_is_changed_later(stack, shared, ice, change):
-    """It is made as soon as the file system goes on, by who was killed over it: if the next server were there by then, what
-    came later would be lost now and then."""
+    """The killed thread makes the change as soon as the file system goes on: if the next server were there by then, later
+    changes would be lost now and then."""
     top, freeze, thaw = ice
     near, place = _near(stack, shared), _on(top, stack, shared)
     path = place.mnt / "file"

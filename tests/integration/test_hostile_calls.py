@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container may try with calls, and an image with what it holds: an error of the usual kind, no more."""
+"""Hostile calls of a container, and hostile files of an image, get an error of the usual kind, no more."""
 import ctypes
 import contextlib
 import errno
@@ -206,7 +206,7 @@ def _map_in(layer):
 
 
 def test_map_that_is_reached_by_a_second_name(stack):
-    """Which no container can make, but an image may have: who destroys the map harms that layer's files alone."""
+    """No container can make such a name, but an image may have one: a destroyed map harms that layer's files alone."""
     _map_in(stack.lower())
     write_at(stack.mount() / "f", b"own", 0)
     stack.umount()
@@ -331,7 +331,7 @@ def test_whiteouts_in_odd_places(stack):
 @pytest.mark.needs_root("makes devices")
 @pytest.mark.parametrize("layer", ["lower", "upper"])
 def test_devices_of_a_layer_are_not_opened_by_the_server(stack, layer):
-    """What they are is for the kernel and the container's mount to decide."""
+    """The kernel and the container's mount decide what devices mean."""
     top = stack.lower() if layer == "lower" else stack.upper
     stack.lower()
     kinds = {"null": (stat.S_IFCHR, 1, 3), "none": (stat.S_IFCHR, 240, 77), "disk": (stat.S_IFBLK, 7, 250)}

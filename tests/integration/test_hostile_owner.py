@@ -241,7 +241,7 @@ def _make_empty(upper, lower):
 
 
 def test_file_that_showed_nothing_of_its_lower_file_cannot_be_made_to(stack, theirs):
-    """It needs no lower file when it is looked up, and grows behind the server's back."""
+    """The file needs no lower file at its look-up, and grows behind the server's back."""
     low = stack.lower()
     _fill_lower(low)
     (low / "closed").chmod(0o755)
@@ -467,7 +467,7 @@ def test_pending_copy_of_an_owner_takes_no_name(stack, theirs, whose):
 
 @pytest.fixture
 def their_lower(stack):
-    """A lower layer of the user's, and a file of root's in another directory of the user's, who may move it."""
+    """A lower layer of the user's, and a file of root's in another directory of the user's, which the user may move."""
     for path in (stack.lower(), stack.base / "theirs"):
         path.mkdir(exist_ok=True)
         os.chown(path, _USER, _USER)

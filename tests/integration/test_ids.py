@@ -111,7 +111,7 @@ def test_permissions_follow_the_presented_owner(stack):
 
 
 def test_override_attribute_gives_owner_and_mode(stack):
-    """What the engines write into layers when they may not chown."""
+    """The attributes that engines write into layers when they may not chown."""
     for directory in (stack.lower(), stack.upper):
         os.setxattr(directory, "user.containers.override_stat", b"0:0:0755")
     path = _file(stack.lower(), "a", 0, 0)
@@ -182,7 +182,7 @@ def _is_refused(file, directory):
 
 @pytest.mark.parametrize("ids", [(0, 0), (3000, 1000), (1000, 3000)], ids=["root", "owner", "group"])
 def test_what_belongs_to_nobody_is_changed_by_nobody(stack, ids):
-    """Neither by a user who has the id that such an owner is shown as, nor by root."""
+    """Not even a user with the id that such an owner is shown as may change it, nor root."""
     low = stack.lower()
     _file(low, "f", *ids).chmod(0o666)
     (low / "d").mkdir()

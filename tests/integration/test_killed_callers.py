@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server dies, and then whoever waits for it."""
+"""The server dies, and then the programs that wait for it."""
 import os
 import pathlib
 import re
@@ -104,9 +104,9 @@ ssize_t write(int fd, const void *data, size_t len)
 
 @pytest.fixture
 def steps(stack, preload, monkeypatch):
-    """A file of one byte: with n, or r, whoever answers a request that makes a name, or renames something to "name", makes that
-    a d and answers no more; with s likewise whoever has taken set-id bits away; with w, the next server makes that an a when it has asked again for what was not answered, and goes
-    on when that is taken away."""
+    """A file of one byte that steers the server. With n (or r), a thread that has made a name (or renamed something to "name")
+    makes the byte a d and never answers. With s, a thread that has taken set-id bits away does the same. With w, the next
+    server makes it an a when it has asked for the unanswered requests again, and goes on when that is taken away."""
     path = stack.base / "steps"
     path.write_bytes(b"-")
     monkeypatch.setenv("VENEER_TEST_STEPS", str(path))

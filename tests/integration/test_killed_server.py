@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server dies, and whoever uses its mounts does not notice: another goes on where it was."""
+"""The server dies, and programs in its mounts do not notice: another server goes on where it was."""
 import contextlib
 import ctypes
 import errno
@@ -192,7 +192,7 @@ def test_numbers_stay(mount, shared):
     before = numbers()
     shared.kill_server()
     assert numbers() == before
-    # whoever forgot all looks them up again
+    # a kernel that forgot all looks them up again
     with contextlib.suppress(OSError):
         linux.syncfs(m)
     shared.kill_server()

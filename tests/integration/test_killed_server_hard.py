@@ -96,7 +96,7 @@ static void hang(const struct iovec *v, int n)
 		return next(fd, v, n, off); \
 	}
 
-/* What a look at the root of a layer comes to that has a file of that name. */
+/* A look at the root of a layer with a file HANG waits here. */
 static void hang_below(int dir)
 {
 	while (flag && *flag == '3' && syscall(SYS_faccessat, dir, "HANG", F_OK) == 0)
@@ -121,8 +121,8 @@ VECTOR_WRITER(pwritev64)
 
 @pytest.fixture
 def hang(stack, preload, monkeypatch):
-    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs for as long as it is; while
-    it has a 3, whoever opens a layer with a file HANG in it does."""
+    """A file: while it has a 1 in it, a thread that writes bytes beginning with HANG makes that a 2, and hangs as long as it is
+    one; while it has a 3, a thread that opens a layer with a file HANG in it hangs."""
     path = stack.base / "hang"
     path.write_bytes(b"0")
     monkeypatch.setenv("VENEER_TEST_HANG", str(path))
@@ -245,8 +245,8 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *
 
 @pytest.fixture
 def starve(stack, preload, monkeypatch):
-    """A file: with a 1 in it nobody gets a thread, with a 2 what takes care of a mount gets none. The second byte
-    counts who asked in vain."""
+    """A file: with a 1 in it no thread can be made, with a 2 none that takes care of a mount. The second byte counts
+    the refusals."""
     path = stack.base / "starve"
     path.write_bytes(b"0\0")
     monkeypatch.setenv("VENEER_TEST_STARVE", str(path))
@@ -390,7 +390,7 @@ class Careless(threading.Thread):
 
 
 def differences(mount, upper, names):
-    """What the mount shows otherwise than its upper has it."""
+    """Differences between the mount and its upper."""
     there = set(os.listdir(upper))
     found = [name for name in names if os.path.lexists(mount / name) != (name in there)]
     for name in there.intersection(names).difference(found):
@@ -426,7 +426,7 @@ def test_only_what_was_under_way_fails_where_nothing_is_sent_again(stack, no_res
     assert shared.count() == 3
 
 
-# ---- a request that crashes whoever answers it ----
+# ---- a request that crashes the server ----
 
 _CRASHER = r"""
 #define _GNU_SOURCE
@@ -474,7 +474,7 @@ ATTRIBUTE_SETTER(fsetxattr, int)
 
 @pytest.fixture
 def crasher(preload):
-    """In servers started from now on, attributes of certain names crash whoever sets them."""
+    """In servers started from now on, setting an attribute of a certain name is a crash."""
     preload("crasher", _CRASHER)
 
 
@@ -564,7 +564,7 @@ _LOCK_CRASHER = r"""
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Of whoever asks for a lock: what it asks for. */
+/* The server crashes when it reads the system call of a program that asks for a lock. */
 #define OPENER(call) \
 	int call(const char *path, int flags, ...) \
 	{ \
@@ -588,7 +588,7 @@ OPENER(open64)
 
 @pytest.fixture
 def lock_crasher(preload):
-    """In servers started from now on, to find out who asks for a lock is a crash."""
+    """In servers started from now on, finding out the owner of a lock is a crash."""
     preload("crasher", _LOCK_CRASHER)
 
 

@@ -98,7 +98,7 @@ def test_metadata_only_layers_do_not_lose_the_data_below(stack):
 
 @pytest.mark.parametrize("between", ["whiteout", "opaque", "other file"])
 def test_partial_files_of_one_name_in_layers_that_were_cut_apart(stack, between):
-    """What a newer layer puts under the name has nothing to do with the older layers' blocks."""
+    """A file that a newer layer puts under the name has nothing to do with the older layers' blocks."""
     old = blob(500_000, 1)
     (stack.lower() / "d").mkdir()
     (stack.lower() / "d" / "f").write_bytes(old)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start reads first is noted, and read ahead of the next; and nothing that is wrong with the
+"""The first reads of a start are recorded, and read ahead at the next one; and nothing that is wrong with the
 profile is seen in the mount."""
 import ctypes
 import json
@@ -69,7 +69,7 @@ class Image:
         return self.stack.mount("io=cached", "prefetch=read", *options, env=self.env)
 
     def run(self, root, parts=None):
-        """What the program of the image reads."""
+        """The reads of the image's program."""
         for name, ranges in (parts or PARTS).items():
             content = (self.stack.lower() / name).read_bytes()
             fd = os.open(root / name, os.O_RDONLY)
@@ -423,7 +423,7 @@ def test_the_profile_may_be_deleted_at_any_time(image):
 
 
 def test_a_state_directory_that_does_not_answer_holds_up_nobody(image, watchdog):
-    """It lies on a mount whose server is stopped."""
+    """The state directory lies on a mount whose server is stopped."""
     stack = image.stack
     lower, upper, work, point = (stack._make(n) for n in ("slow-lower", "slow-upper", "slow-work", "slow"))
     slow = OwnMount(stack.program, [lower], upper, work, point, stack.base / "slow.log", watchdog)
@@ -453,5 +453,5 @@ def test_the_mounts_of_a_killed_server_go_on(image, shared):
     subprocess.run([image.stack.program, "-o", options, str(mount)], env=env, check=True, timeout=60)
     image.run(mount)
     linux.umount(mount)
-    # What the first of these two noted went with its server.
+    # The profile of the first of these two went with its server.
     assert wait_until(lambda: image.starts() == 2, LIMIT_S)

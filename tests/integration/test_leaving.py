@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers with partial files under the kernel's overlayfs, of a user who leaves without `veneer flatten`: refused, never
+"""Layers with partial files under the kernel's overlayfs, of a user that leaves veneer without `veneer flatten`: refused, never
 zeros, and whole again for overlayfs as soon as they are whole."""
 import contextlib
 import errno

@@ -398,7 +398,7 @@ def test_files_that_come_and_go_leave_nothing_in_the_server(stack, count):
         assert wait_until(lambda: counters(stack.server)["NODES"] <= nodes + 8)
         memory.append(state_of(stack.pid)[2])
     assert state_of(stack.pid)[1] <= 40
-    # What is kept for ever is kept in each round. Threads that come when there is more to do at once have each an arena of
+    # Memory that leaks for ever leaks in each round. Threads that come when there is more to do at once have each an arena of
     # glibc's, whose pages they touch once.
     gained = [later - earlier for earlier, later in zip(memory, memory[1:])]
     assert min(gained) < count // 4, memory

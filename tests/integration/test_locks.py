@@ -83,7 +83,7 @@ class Waiter(Child):
         super().__init__(run)
 
     def has_blocked(self):
-        """It sleeps in fcntl or flock, and in one that waits; the server may have yet to read that."""
+        """The child sleeps in an fcntl or flock that waits; the server may have yet to read the request."""
         with open(f"/proc/{self.pid}/syscall", encoding="ascii") as call:
             number, *arguments = (call.read().split() + ["0x0"] * 3)[:3]
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
@@ -119,7 +119,7 @@ def end(child):
         child.join()
 
 
-# ---- who excludes whom ----
+# ---- which locks exclude each other ----
 
 def test_flock_excludes_other_opens(f):
     with opened(f) as a, opened(f, RW) as b, opened(f) as c:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server says, as programs read it: lines of JSON, and the journal of systemd."""
+"""The server's log for programs: lines of JSON, and the journal of systemd."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server has counted, over HTTP: `--metrics` and VENEER_METRICS."""
+"""The server's counters over HTTP: `--metrics` and VENEER_METRICS."""
 import contextlib
 import json
 import os
@@ -200,7 +200,7 @@ def test_another_program_goes_on_answering(stack, watched, veneer_bin):
 
 
 def test_silent_and_endless_clients_do_not_keep_others_out_for_long(stack, watched):
-    """More than there is room for, who say nothing, half a request or too much of one."""
+    """More clients than there is room for, which send nothing, half a request or too much of one."""
     shared, where = watched
     place = Place(stack, "p")
     place.mount(stack, shared)

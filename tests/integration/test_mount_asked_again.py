@@ -38,7 +38,7 @@ __attribute__((constructor)) static void find(void)
 		close(fd);
 }
 
-/* Of a work directory with a file DIE in it, whoever makes its own place there. */
+/* The server dies when it makes its own directory in a work directory with a file DIE in it. */
 int mkdirat(int dir, const char *name, mode_t mode)
 {
 	int (*next)(int, const char *, mode_t) = dlsym(RTLD_NEXT, "mkdirat");
@@ -57,7 +57,7 @@ int mkdirat(int dir, const char *name, mode_t mode)
 
 @pytest.fixture
 def opening(stack, preload, monkeypatch):
-    """A file: how whoever opens a mount dies of it, k for SIGKILL, and a byte: how often, 255 for always."""
+    """A file of two bytes: how a server dies when it opens a mount (k for SIGKILL), and how often (255 for always)."""
     path = stack.base / "opening"
     path.write_bytes(b"-\0")
     monkeypatch.setenv("VENEER_TEST_OPENING", str(path))
@@ -136,7 +136,7 @@ int mkfifoat(int dir, const char *name, mode_t mode)
 	return next(dir, name, mode);
 }
 
-/* Who closes a mount gives its lock back a second late: by then whoever does not wait for that has the upper, too. */
+/* The lock of a closed mount is given back a second late: a server that does not wait for that has the upper, too. */
 int flock(int fd, int how)
 {
 	int (*next)(int, int) = dlsym(RTLD_NEXT, "flock");
@@ -162,8 +162,8 @@ int syncfs(int fd)
 
 @pytest.fixture
 def handing(stack, preload, monkeypatch):
-    """A file: with a k, the next one to hand over a mount that is kept is killed; with an h behind it, who closes a mount
-    waits, and makes that an H when it has given the lock back."""
+    """A file: with a k, the next process that hands over a saved mount is killed; with an h behind it, a server that closes a
+    mount waits, and makes that an H when it has given the lock back."""
     path = stack.base / "handing"
     path.write_bytes(b"--")
     monkeypatch.setenv("VENEER_TEST_HANDING", str(path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be mounted: one sentence, exit code 1, and everything is as it was."""
+"""Refused mounts: one sentence, exit code 1, and everything is as it was."""
 import os
 import shutil
 import subprocess

@@ -59,7 +59,7 @@ def _identity(path):
 
 
 def test_other_name_is_looked_up_while_the_file_is_copied_up(stack):
-    """It was seen as no name at all, or as a second inode, whose pages and size nobody kept up to date."""
+    """Once the other name was not found, or was a second inode with stale pages and size."""
     low = stack.lower()
     for name in "xy":
         (low / name).mkdir()

@@ -23,7 +23,7 @@ def _fill(low):
 
 
 def _use(m):
-    """What a container does to its files."""
+    """Typical changes of a container to its files."""
     write_at(m / "f", b"new", 500_000)
     os.unlink(m / "g")
     os.rename(m / "renamed", m / "other-name")

@@ -178,7 +178,7 @@ def test_lower_that_another_mount_writes_gives_a_line_in_the_log(stack, shared, 
 
 
 def test_mount_goes_on_after_its_server_died_whatever_overlaps(stack, shared):
-    """What an older version accepted is not refused by the next server."""
+    """The next server does not refuse a mount that an older version accepted."""
     (stack.lower() / "in").mkdir()
     place = Place(stack, "p")
     place.mount(stack, shared)

@@ -26,7 +26,7 @@ def _outcome(action, path):
 
 
 def _shape(path):
-    """What is seen of a tree, as its owner sees it."""
+    """The properties of a tree, as its owner sees it."""
     found = {}
     for root, dirs, files in os.walk(path):
         for name in dirs + files:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that the kernel reads and writes past us: who is given what, whose pages they are, and what that costs."""
+"""Files that the kernel reads and writes past the server: which opens get a backing file, the pages, and the costs."""
 import errno
 import mmap
 import os
@@ -19,7 +19,7 @@ from support.server import wait_until
 pytestmark = NEEDS_ROOT
 
 
-# ---- who is given what ----
+# ---- which opens get a backing file ----
 
 @pytest.mark.parametrize("name", ["large", "prog", "libx.so.1"])
 def test_large_files_programs_and_libraries_are_read_without_a_request(stack, m, name):
@@ -47,7 +47,7 @@ def test_small_files_of_programs_are_passed_through(stack, top, is_passed):
     with Gained(stack.server) as g:
         assert (m / top / "share" / "small").read_bytes() == b"small" * 100
     assert (g["REQUESTS READ"], g["BACKING FILES"]) == ((0, 1) if is_passed else (1, 0))
-    # what is written is seen by who opens the file then, and strictly by all
+    # later opens see the write, and with coherence=strict all do
     write_at(m / top / "share" / "small", b"new", 0)
     assert (m / top / "share" / "small").read_bytes() == b"new" + (b"small" * 100)[3:]
 
@@ -141,7 +141,7 @@ def test_program_runs_and_cannot_be_written_meanwhile(stack, m):
 def test_two_mounts_share_the_pages_of_the_lower_file(stack, m):
     second = stack.second_mount(stack.lowers)
     low = stack.lower() / "large"
-    # whoever opens a file first has its first bytes looked at, and nobody after that
+    # the first open of a file looks at its first bytes, and no later one does
     (second.mnt / "large").open("rb").close()
     pagecache.drop(low)
     pages = -(-LARGE // mmap.PAGESIZE)

@@ -33,7 +33,7 @@ def _readers(path):
 @pytest.mark.parametrize("options,sees_new,map_sees_new", [
     ((), False, False),
     pytest.param(("coherence=strict",), True, False, marks=pytest.mark.unshared(
-        "who opened an unchanged file goes on reading that")), (("io=cached",), True, True),
+        "a descriptor of an unchanged file goes on reading that")), (("io=cached",), True, True),
     (("io=direct",), True, None)], ids=["auto", "strict", "cached", "direct"])
 def test_reader_from_before_the_first_write(stack, m, options, sees_new, map_sees_new):
     stack.remount(*options)
@@ -150,7 +150,7 @@ def test_lower_file_stays_whoever_writes_how(stack, m, flags):
 
 
 def test_lower_files_under_readers_mappings_and_writers_at_once(stack, m):
-    """What changed the lower layer under other unions."""
+    """Changes made to the lower layer under other unions."""
     def read():
         with opened(m / "large") as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as view:
             for _ in range(200):
@@ -229,8 +229,8 @@ def test_opens_of_all_kinds_at_once_never_fail(stack, m, options):
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 def test_no_open_is_sent_on_twice(stack, m, tmp_path):
-    """Who finds the node of a file left looks its name up again, and the kernel lets him do that once. Where many do,
-    the kernel forgets the new node again and again, and it must not become one that anybody is sent on from."""
+    """An open that finds the node of a file abandoned looks the name up again; the kernel allows that once per open.
+    Where many do, the kernel forgets the new node again and again, and no open may be sent on from that one, too."""
     program = tmp_path / "opens"
     subprocess.run(["gcc", "-O1", "-pthread", "-o", program, OPENS_C], check=True)
     stack.umount()
@@ -323,7 +323,7 @@ def linked(stack, m):
 
 @pytest.mark.parametrize("size", [0, 100_001])
 def test_truncated_by_a_name_from_before_the_switch(linked, size):
-    """What is truncated by one name is so by the other: in its pages, and where an append goes."""
+    """A truncation by one name holds for the other: in its pages, and for the place of an append."""
     name, other = linked
     with opened(name), opened(name, os.O_RDWR | os.O_APPEND) as writer:
         os.write(writer, b"tail")

@@ -135,7 +135,7 @@ def test_stores_after_the_file_was_closed_change_its_times(stack, m):
 
 
 def test_times_set_after_a_mapped_store_stay(stack, m):
-    """They do not where pages are the mount's own: it writes them later."""
+    """Such times do not stay where pages are the mount's own: the mount writes the pages later."""
     (m / "new").write_bytes(bytes(100_000))
     with opened(m / "new", os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
         view[5000:5003] = b"new"

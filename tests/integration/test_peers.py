@@ -66,7 +66,7 @@ def _answers(sock):
 
 
 def _is_refused(kinds):
-    """It may have been greeted while its process was there."""
+    """A refused client may have been greeted while its process was there."""
     return kinds[-1:] == [wire.ERROR] and set(kinds[:-1]) <= {wire.HELLO}
 
 
@@ -205,7 +205,7 @@ def _ask_as(server, *command):
 
 
 def test_root_of_another_user_namespace_is_nobody(server):
-    """It has all privileges, by their numbers: those of the namespace that anybody may make."""
+    """Such a root has all capabilities by number, but in a namespace that any user may make."""
     assert "user namespace" in _ask_as(server, "unshare", "-U", "--map-root-user", "--")
 
 
@@ -425,7 +425,7 @@ def test_tools_tell_a_false_server_nothing(stack, kernel, veneer_bin):
 
 
 def test_a_lock_that_is_held_for_good_keeps_no_mount_out(stack):
-    """By a process that is stopped, or by somebody who may write in the run directory."""
+    """By a stopped process, or by one with write access to the run directory."""
     directory = stack.base / "run"
     directory.mkdir(mode=0o700)
     with open(directory / f"{wire.socket_name()}.lock", "w") as lock:

@@ -32,7 +32,7 @@ def _run(directory, *command, **kwargs):
 
 
 def _tree(root, times=None):
-    """What two directories must have in common. times: None, "files" or "all"."""
+    """The properties that two directories must share. times: None, "files" or "all"."""
     found = {}
     for path in treestate.walk(root):
         full = os.path.join(root, path)

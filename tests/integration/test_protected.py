@@ -225,7 +225,7 @@ def test_what_is_stored_through_a_mapping_does_not_stay(stack, protect, io):
 
 
 def _flags(*paths):
-    """What lsattr(1) shows: {path: letters}."""
+    """The output of lsattr(1): {path: letters}."""
     said = subprocess.run(["lsattr", "-d", *paths], capture_output=True, text=True)
     assert said.returncode == 0 and not said.stderr, said.stderr
     return {path: set(letters) - {"-"} for letters, path in (line.split(None, 1) for line in said.stdout.splitlines())}

@@ -53,7 +53,7 @@ def taken(upper):
 
 
 def is_xfs(stack):
-    """It gives files that are open more than they asked for, which is not counted."""
+    """XFS gives open files more blocks than they asked for, and the quota does not count these."""
     kind = subprocess.run(["stat", "-f", "-c", "%T", stack.upper], capture_output=True, text=True, check=True)
     return kind.stdout.strip() == "xfs"
 

@@ -540,7 +540,7 @@ def test_holes_below_a_metacopy_are_found(stack):
 @pytest.mark.needs_root("trusted.* attributes take privileges")
 @pytest.mark.parametrize("place", ["upper", "lower"])
 def test_metacopy_that_its_owner_moves_shows_no_file_of_another_one(stack, place):
-    """It says nothing of its lower file but by its place; overlayfs notes the handle of that file, which veneer compares."""
+    """A metacopy names its lower file by its place only; overlayfs notes the handle of that file, which veneer compares."""
     low = stack.lower(1) if place == "lower" else stack.lower()
     upper = stack.lower() if place == "lower" else stack.upper
     secret = blob(50_000, 1)

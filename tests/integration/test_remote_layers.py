@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower layers on a slow or remote file system: what reaches it, what its troubles do to whom, and what it lacks."""
+"""Lower layers on a slow or remote file system: its requests, the effects of its troubles, and its missing features."""
 import concurrent.futures
 import errno
 import hashlib
@@ -144,7 +144,7 @@ def test_what_a_start_reads_is_here_before_the_next_one_asks(stack, shared, far)
     """prefetch=read, and a far side that takes its time."""
     believe(far)
     far.knobs.delay_s = 0.01
-    # else each open, that of who looks here too, drops what is there
+    # else each open, also the test's own, drops the cached pages
     far.knobs.keeps_cache = 1
     options = "layers=static", "io=cached", "prefetch=read", "prefetch_window=10"
     name = os.path.join("d1", "f4")

@@ -459,7 +459,7 @@ def test_first_signal_waits_for_the_mounts(stack, shared):
     assert wait_until(lambda: wire.socket_name() not in names_in(shared.directory))
     assert (place.mnt / "f").read_text() == "f"
     (place.mnt / "new").write_text("x")
-    # whoever comes now gets another server
+    # a new client gets another server
     later.mount(stack, shared)
     with shared.client() as client:
         pid = client.ping()[0]
@@ -709,7 +709,7 @@ def test_other_users_client_is_refused(stack, shared):
 
 @pytest.mark.needs_root("becomes another user")
 def test_other_users_server_is_not_used(stack):
-    """It would be given our directories."""
+    """Such a server would be given our directories."""
     run = stack.base / "run"
     run.mkdir(mode=0o700)
     place = Place(stack, "p")

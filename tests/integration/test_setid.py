@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set-id bits and capabilities of a file that somebody changes who must not keep them, as a local file system has
-it (xfstests generic/355, 683 to 687): on disk, and in what the kernel goes by."""
+"""Set-id bits and capabilities of a file, changed by a program without the right to keep them, as on a local file
+system (xfstests generic/355, 683 to 687): on disk, and in the attributes that the kernel caches."""
 import errno
 import mmap
 import os
@@ -117,7 +117,7 @@ def _differences(got, want):
 
 @pytest.fixture
 def model(plain):
-    """What the same comes to in a local file system."""
+    """The result of the same calls on a local file system."""
     _make(plain)
     in_child(lambda: _change(plain), uid=_WRITER, gid=_WRITER)
     return _seen(plain)
@@ -171,8 +171,8 @@ def test_a_program_that_was_overwritten_runs_without_privileges(stack, io):
 
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
 def test_chown_with_neither_id_clears_them_for_those_who_may(stack, plain, io):
-    """chown(2) with -1 and -1, of root, of the owner, and of others, who get EPERM elsewhere if there is something to
-    clear, and nothing done here."""
+    """chown(2) with -1 and -1, of root, of the owner, and of others. Elsewhere others get EPERM if there is a bit to
+    clear; here the call succeeds for them and clears nothing."""
     def make(directory):
         for who in ("root", "owner", "other"):
             for mode in (0o4755, 0o2775, 0o6711, 0o2745, 0o755):
@@ -214,7 +214,7 @@ def test_writes_of_root_clear_what_they_clear_elsewhere(stack, plain, io):
 
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
 def test_a_writer_that_could_not_open_the_file_clears_them(stack, io):
-    """It was given the descriptor."""
+    """The writer was given the descriptor."""
     (stack.lower() / "f").write_bytes(blob(200_000))
     (stack.lower() / "f").chmod(0o6755)
     m = stack.mount(*([io] if io else []))

@@ -72,7 +72,7 @@ def test_a_founder_that_is_stopped_is_not_waited_for(siblings):
 @pytest.mark.parametrize("is_first", [True, False], ids=["founder", "joiner"])
 @pytest.mark.parametrize("call", ["fsmount", "open_tree"])
 def test_nothing_is_seen_at_a_mount_point_before_all_of_it_is(siblings, call, is_first):
-    """Who finds anything there takes it for the mount, reads it, and writes down that all files are gone."""
+    """A program that finds anything there takes it for the mount, reads it, and notes that all files are gone."""
     (siblings.lower / "f").write_bytes(b"lower")
     points = [] if is_first else [siblings.shared()]
     with _Traced(siblings, f"{call}:signal=STOP:when=1") as program:

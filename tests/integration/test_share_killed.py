@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""share=pages: the server dies, or another program takes its place, and whoever uses the mounts does not notice."""
+"""share=pages: the server dies, or another program takes its place, and programs in the mounts do not notice."""
 import contextlib
 import errno
 import fcntl
@@ -21,7 +21,7 @@ from support.shared import kill, wait_for_death
 from support.siblings import Siblings
 from test_killed_server import Worker, data_changes, name_changes, programs
 from test_share_locks import flock_is_free, holding, record, record_is_free
-from test_upgrade import kill_whoever_serves, upgrade, upgraded
+from test_upgrade import kill_server_of, upgrade, upgraded
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 
@@ -100,7 +100,7 @@ def test_common_files_stay_common(siblings):
 
 
 def test_locks_by_descriptors_of_the_images_files_stay_and_end(siblings):
-    """What says whose such a lock is, is not kept beyond a death: it is found again by the lock."""
+    """The owner of such a lock is not stored beyond a death: the next server finds it by the lock."""
     lowers(siblings, f=b"lower", g=b"lower")
     a, b = siblings.shared(), siblings.shared()
     with holding(a / "f", lambda fd: fcntl.flock(fd, fcntl.LOCK_EX)) as first, \
@@ -178,7 +178,7 @@ def _as_another(path):
 
 
 def test_files_of_a_mounts_own_stay_its_own(siblings):
-    """Opened for writing before, written after: who then looks the name up must not be given what is common."""
+    """The file is opened for writing before and written after: a later look-up must not give the shared inode."""
     lowers(siblings, **{f"f{k}": b"lower" for k in range(3)})
     a, b = siblings.shared("timeout=1"), siblings.shared("timeout=1")
     with opened(a / "f0", os.O_RDWR) as first, opened(a / "f1", os.O_RDWR) as second:
@@ -322,7 +322,7 @@ def test_without_resending_mounts_end_with_their_server_and_can_be_made_anew(fra
 @pytest.fixture
 def moving(siblings):
     yield siblings
-    kill_whoever_serves(siblings.server)
+    kill_server_of(siblings.server)
 
 
 def test_another_program_takes_them(moving):
@@ -377,7 +377,7 @@ def switches(point, tag):
 
 
 def readers(point, count, stack):
-    """What nobody changes is what it was, by path, by descriptor and mapped."""
+    """Unchanged files stay the same, by path, by descriptor and mapped."""
     fds = [stack.enter_context(opened(point / f"still{k}")) for k in range(count)]
     views = [stack.enter_context(mmap.mmap(fd, 200_000, prot=mmap.PROT_READ)) for fd in fds]
 

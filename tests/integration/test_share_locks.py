@@ -245,7 +245,7 @@ def test_not_every_name_with_so_in_it_is_a_librarys(siblings, name):
         assert not record_is_free(a / name) and record_is_free(b / name)
 
 
-# ---- who waits ----
+# ---- waiting for locks ----
 
 def test_who_waits_is_served_or_interrupted(points):
     a, b = points
@@ -472,7 +472,7 @@ def test_a_file_that_was_moved_is_still_that_file(siblings):
 
 
 def test_threads_that_lock_by_one_descriptor(points):
-    """It is asked for whom they do so at the same time."""
+    """The server looks up the owner of each lock while several threads lock at the same time."""
     def work():
         a, b = points
         with opened(a / "f") as one, opened(b / "f") as two:

@@ -387,8 +387,8 @@ def test_handles_of_another_mount_lead_nowhere(siblings):
 
 @pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 9), reason="this kernel opens by handle what it knows, with privileges of the machine")
 def test_nothing_is_opened_by_a_handle_however_right(siblings):
-    """Since Linux 6.11 it takes no more than CAP_SYS_ADMIN of the file system's user namespace, which this test has; what is kept
-    from one who has it cannot hang on 32 bits that are hard to guess."""
+    """Since Linux 6.11 it takes no more than CAP_SYS_ADMIN of the file system's user namespace, which this test has; a
+    secret kept from a program with that capability must not rest on 32 bits that are hard to guess."""
     a, b = siblings.shared(), siblings.shared()
     (a / "secret").mkdir()
     (a / "secret" / "f").write_bytes(b"secret")
@@ -534,7 +534,7 @@ def test_who_waits_for_a_lock_gets_it_or_is_interrupted(siblings):
 
 
 def test_listings_beside_changes_lead_nobody_back(siblings):
-    """A file that one mount has changed is never shown as it was, whoever lists and looks meanwhile."""
+    """A file that one mount has changed is never shown as it was, whatever programs list and look up meanwhile."""
     names = [f"f{n}" for n in range(60)]
     for name in names:
         (siblings.lower / name).write_bytes(b"old")
@@ -699,7 +699,7 @@ def test_many_mounts_that_come_and_go_at_once(siblings, n_mounts):
 # ---- at random ----
 
 class _Model:
-    """What one mount should show: content by name."""
+    """The expected files of one mount: content by name."""
 
     def __init__(self, point, content):
         self.point, self.content = point, dict(content)

@@ -155,7 +155,7 @@ def test_sharing_threads_for_requests_do_not_grow_with_the_mounts(siblings):
     layer, bound = siblings.layer("layer"), 2 * os.cpu_count() + 12
     for _ in range(bound // 4 + 8):
         ask(siblings.mount(layer), 40)
-        # Who was called back may still be on the way.
+        # A thread that was called back may still be on the way.
         assert wait_until(lambda: 0 < waiting(siblings.server.pid) <= bound, 0.5)
 
 

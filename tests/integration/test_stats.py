@@ -152,9 +152,9 @@ def test_mounts_of_one_stack_are_seen_to_share_an_image(one, stack):
     assert (sharing["mounts_new_image"], sharing["mounts_shared_image"], sharing["images_kept"]) == (1, 1, 0)
     server.umount(mnt)
     server.umount(other)
-    assert wait_until(lambda: server.report()["server"]["mounts"] == 0)
+    assert wait_until(lambda: server.report()["server"]["images"] == 0)
     report = server.report()
-    assert (report["server"]["images"], report["server"]["sharing"]["images_kept"]) == (0, 1)
+    assert (report["server"]["mounts"], report["server"]["sharing"]["images_kept"]) == (0, 1)
     assert report["images"] == []
 
 

@@ -19,7 +19,7 @@ _CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
 
 
 def _look(root):
-    """What there is to see of a tree."""
+    """All visible properties of a tree."""
     seen = {}
     for name in treestate.walk(root):
         path = os.path.join(root, name)
@@ -158,7 +158,7 @@ def _compare(m, want, links, step):
 
 
 def _change_with(other, m):
-    """What fuse-overlayfs 1.x does to hard links of a lower depends on which name it saw first."""
+    """The effect of fuse-overlayfs 1.x on hard links of a lower depends on the name that it saw first."""
     _change(m, has_acl="noacl" not in other, breaks_link=not other.startswith("fuse"))
 
 

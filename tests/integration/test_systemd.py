@@ -80,7 +80,7 @@ def test_the_units_are_sound(stack, veneer_bin, kind):
 
 
 def test_the_unit_of_the_system_gives_up_what_it_can(stack):
-    """What is left, and why, is in the unit."""
+    """The unit says which privileges are left, and why."""
     unit = stack.base / "veneer.service"
     unit.write_text((manager.UNITS / "system" / "veneer.service").read_text())
     said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=39", "--no-pager", unit], capture_output=True,
@@ -103,7 +103,7 @@ def test_the_first_mount_starts_the_service_and_its_end_starts_nothing(managed):
         assert m.show("ActiveState") == "inactive"
         place.mount(stack, m)
         use(place)
-        # it said that it is ready, and who is watched is the supervisor
+        # the server said that it is ready, and systemd watches the supervisor
         assert m.show("ActiveState") == "active" and m.show("SubState") == "running"
         server = server_of(m)
         assert parent_of(server) == main_pid(m)

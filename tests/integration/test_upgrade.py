@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another program takes the mounts of a server, and whoever uses them does not notice."""
+"""Another program takes the mounts of a server, and programs in them do not notice."""
 import array
 import contextlib
 import fcntl
@@ -71,7 +71,7 @@ def upgrade(shared, program=None):
 
 
 def upgraded(shared, mounts, program=None):
-    """One that has to succeed; the old server is gone, and shared is the new one."""
+    """An upgrade that has to succeed; the old server is gone, and shared is the new one."""
     old, server = shared.process, shared.pid
     result = upgrade(shared, program)
     what = "1 mount" if mounts == 1 else f"{mounts} mounts"
@@ -87,8 +87,8 @@ def upgraded(shared, mounts, program=None):
     return pid
 
 
-def kill_whoever_serves(shared):
-    """A test that failed may not know who does."""
+def kill_server_of(shared):
+    """Kills the server of the mounts, which a failed test may not know."""
     with contextlib.suppress(OSError), shared.client() as client:
         pid, _ = client.ping()
         parent = _parent_of(pid)
@@ -101,7 +101,7 @@ def kill_whoever_serves(shared):
 def shared(shared):
     """Its mounts may be another supervisor's at the end."""
     yield shared
-    kill_whoever_serves(shared)
+    kill_server_of(shared)
 
 
 @pytest.fixture
@@ -439,7 +439,7 @@ def test_a_server_that_runs_alone_refuses(stack, veneer_bin, watchdog):
 
 
 def test_a_server_that_has_lost_its_supervisor_refuses(shared, place):
-    """It would kill itself, and nobody would be there to hand anything over."""
+    """The server would kill itself, and no supervisor would be there to hand its mounts over."""
     server = child_of(shared.process.pid)
     shared.process.kill()
     shared.process.wait()
@@ -482,4 +482,4 @@ def test_a_service_manager_is_told_who_serves_now(stack, veneer_bin, watchdog):
             del os.environ["NOTIFY_SOCKET"]
             os.unlink(path)
             shared.kill()
-            kill_whoever_serves(shared)
+            kill_server_of(shared)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One writer for an upper, whoever else holds a lock of its root: a user who may only read it keeps no mount out that has been there
-before, and never lets in two."""
+"""One writer for an upper, also while another user holds a lock of its root: a user with read permission alone keeps no mount out
+that has been there before, and never lets in two."""
 import contextlib
 import os
 import subprocess
@@ -13,7 +13,7 @@ from support.content import blob
 from support.expect import write_at
 from support.places import Place
 from support.server import Mount, MountFailed, is_shared, wait_until
-from test_upgrade import kill_whoever_serves, upgraded
+from test_upgrade import kill_server_of, upgraded
 
 _WORK, _CONTESTED = "user.veneer.work", "user.veneer.contested"
 _HOLDER = """
@@ -92,7 +92,7 @@ def test_a_reader_does_not_keep_the_next_mount_out(known, other_work, how):
         m = known.mount()
         write_at(m / "f", b"changed", 100_000)
         assert attributes(known.upper) == {_WORK, _CONTESTED}
-        assert "going on by the lock of workdir" in known.log
+        assert "relying on the lock of workdir" in known.log
         let_go()
         # nobody has the root's lock now, and nobody else gets in
         # a server that has the mount itself names it
@@ -189,7 +189,7 @@ def served(stack, shared):
         assert attributes(place.upper) == {_WORK, _CONTESTED}
         place.let_go = let_go
         yield place
-    kill_whoever_serves(shared)
+    kill_server_of(shared)
 
 
 def _closes(shared):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What subcommands answer to a command line that is wrong: exit code 2, nothing on standard output, on standard error a
+"""Answers of subcommands to a wrong command line: exit code 2, nothing on standard output, on standard error a
 sentence that says what is wrong with it, and a line that names the help. (`mount` answers as fuse-overlayfs does.)"""
 import json
 import os

@@ -34,7 +34,7 @@ devices_or_not = pytest.mark.parametrize("env", [{}, _NO_DEVICES], ids=["devices
 
 
 def _layer(stack, layer):
-    """That layer's directory; below it are two lowers, 1 and 2."""
+    """The directory of a layer; below it are two lowers, 1 and 2."""
     stack.lower(2)
     return stack.upper if layer == "upper" else stack.lower(0)
 

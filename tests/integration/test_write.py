@@ -125,7 +125,7 @@ def test_one_write_of_sixteen_megabytes(stack):
 
 
 # by default not where a large file is passed through: test_passthrough.py
-@pytest.mark.unshared("who opened an unchanged file goes on reading that")
+@pytest.mark.unshared("a descriptor of an unchanged file goes on reading that")
 @pytest.mark.parametrize("option", ["io=cached", "coherence=strict"])
 def test_reader_opened_before_the_first_write_sees_it(stack, option):
     for name, size in (("small", 3000), ("large", 500_000)):

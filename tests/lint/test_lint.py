@@ -21,6 +21,7 @@ USE_H = "/* Uses. */\n#pragma once\n\nint use_three(int a);\n"
 USE_C = ('#include "veneer/sys/use.h"\n#include "veneer/base/add.h"\n\n'
          "int use_three(int a)\n{\n\treturn add_two(a) + 1;\n}\n")
 MAIN_C = '#include "veneer/sys/use.h"\n\nint main(void)\n{\n\treturn use_three(-3);\n}\n'
+COUNTER = "static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\nGUARDED_BY(lock) static int n_calls;\n"
 EXCEPTIONS = '[[unit-test]]\nreason = "It is the program."\nsubjects = ["src/cli/main.c"]\n'
 
 
@@ -30,7 +31,7 @@ class House:
     def __init__(self, top):
         self.top = top
         subprocess.run(["git", "init", "-q", top], check=True)
-        for name in (".clang-format", "ruff.toml", "contrib/lint/codespell.txt"):
+        for name in (".clang-format", ".clang-tidy", "ruff.toml", "contrib/lint/codespell.txt"):
             self.write(name, (TOP / name).read_text())
         self.write("contrib/lint/exceptions.toml", EXCEPTIONS)
         self.write(".gitignore", "/build/\n")
@@ -61,7 +62,8 @@ class House:
             output = name.replace("/", "_") + ".o"
             (self.top / "build").mkdir(exist_ok=True)
             subprocess.run(["gcc", "-w", "-c", "-Iinclude", "-Isrc", name, "-o", f"build/{output}"], cwd=self.top, check=True)
-            commands.append({"directory": str(self.top / "build"), "file": f"../{name}", "output": output})
+            commands.append({"directory": str(self.top / "build"), "file": f"../{name}", "output": output,
+                             "arguments": ["gcc", "-I../include", "-I../src", "-c", f"../{name}"]})
         (self.top / "build/compile_commands.json").write_text(json.dumps(commands))
 
     def lint(self, *arguments, **environment):
@@ -111,6 +113,12 @@ def _seed_include_private(house):
     house.write("src/sys/use.c", USE_C.replace('add.h"\n', 'add.h"\n#include "base/inner.h"\n', 1))
 
 
+def _seed_include_struct(house):
+    house.write("src/meson.build", MESON.replace("subdir('sys')", "subdir('union')\nsubdir('sys')"))
+    house.write("include/veneer/union/inode_struct.h", "/* Fields. */\n#pragma once\n")
+    house.write("src/sys/use.c", USE_C.replace('add.h"\n', 'add.h"\n#include "veneer/union/inode_struct.h"\n', 1))
+
+
 def _seed_call_up(house):
     house.write("src/base/add.c", ADD_C.replace("int add_two", "int use_three(int a);\n\nint add_two")
                 .replace("a + 2", "use_three(a)"))
@@ -133,6 +141,17 @@ def _seed_export_name(house):
 
 def _seed_unit_test(house):
     (house.top / "tests/unit/base/test_add.c").unlink()
+
+
+def _seed_clang_tidy(house):
+    house.append("src/base/add.c", "\nstatic int is_same(int a)\n{\n\treturn a == a;\n}\n")
+
+
+def _seed_thread_safety(house):
+    house.write("include/veneer/base/lock.h", (TOP / "include/veneer/base/lock.h").read_text())
+    house.write("include/veneer/base/cleanup.h", (TOP / "include/veneer/base/cleanup.h").read_text())
+    house.write("src/base/add.c", ADD_C.replace("\n\nint", '\n#include "veneer/base/lock.h"\n\n' + COUNTER + "\nint")
+                .replace("return", "n_calls++;\n\treturn"))
 
 
 def _seed_shellcheck(house):
@@ -159,11 +178,14 @@ SEEDS = {
     "clang-format": (_seed_clang_format, "src/base/add.c"),
     "include-up": (_seed_include_up, "src/base/add.c"),
     "include-private": (_seed_include_private, "src/sys/use.c"),
+    "include-struct": (_seed_include_struct, "src/sys/use.c"),
     "call-up": (_seed_call_up, "src/base/add.c"),
     "circle": (_seed_circle, "src/base/add.c"),
     "unused-export": (_seed_unused_export, "src/base/add.c"),
     "export-name": (_seed_export_name, "src/base/add.c"),
     "unit-test": (_seed_unit_test, "src/base/add.c"),
+    "clang-tidy": (_seed_clang_tidy, "src/base/add.c"),
+    "thread-safety": (_seed_thread_safety, "src/base/add.c"),
     "shellcheck": (_seed_shellcheck, "run.sh"),
     "ruff": (_seed_ruff, "run.py"),
     "codespell": (_seed_codespell, "README.md"),
@@ -174,7 +196,7 @@ BESIDE = {
     "call-up": {"circle"},
 }
 # Their tools take as long to start as all others to run, so each is asked about its own seed and the clean tree alone.
-SLOW = {"clang-format", "ruff", "codespell"}
+SLOW = {"clang-format", "clang-tidy", "thread-safety", "ruff", "codespell"}
 
 
 def test_a_clean_tree_passes(house):
@@ -228,7 +250,8 @@ def test_missing_tool_is_said_and_fails(house, tmp_path):
         (programs / name).symlink_to(shutil.which(name))
     status, found, out = house.lint(VENEER_LINT_PREFIX=str(tmp_path), PATH=str(programs))
     assert status == 1
-    assert {rule for _, rule in found} == {"clang-format", "ruff", "codespell", "shellcheck", "function-lines", "parameters"}
+    assert {rule for _, rule in found} == {"clang-format", "clang-tidy", "thread-safety", "ruff", "codespell", "shellcheck",
+                                          "function-lines", "parameters"}
     assert "clang-format 19.1.7 is missing: contrib/setup.sh --tests installs it" in out
 
 

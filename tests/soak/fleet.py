@@ -89,7 +89,7 @@ class Fleet:
         return berth
 
     def _turn_over(self, berth):
-        """What becomes of a mount whose shift is over."""
+        """The end of a mount whose shift is over."""
         fate = self.dice.random()
         if fate < 0.25:
             berth.umount()

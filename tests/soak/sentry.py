@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at processes while others work: who waits uninterruptibly, and what a server holds."""
+"""Looks at processes while others work: which of them wait uninterruptibly, and the memory and descriptors of a server."""
 import contextlib
 import os
 import pathlib
@@ -75,7 +75,7 @@ def resident(pid):
 
 
 def descriptors(pid):
-    """What they are open on, counted."""
+    """The targets of the open descriptors, counted."""
     found = {}
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):

@@ -73,7 +73,7 @@ def _warm_up(fleet_arguments, server):
 
 
 def _forgotten(fleet, server):
-    """What the kernel does not hold, the server must not either; a death leaves it some that nobody will forget."""
+    """The server must not keep inodes that the kernel has dropped; a death leaves it some that are never forgotten."""
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("2", encoding="ascii")
     return _stats(server)["server"]["inodes"] < 200 * len(fleet.berths)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mounts whose ground is taken away: over their own lower, on a device that died, on a disk that is full. Whoever works
-in them can be killed, and they can be unmounted."""
+"""Mounts whose ground is taken away: over their own lower, on a device that died, on a disk that is full. Programs
+that work in them can be killed, and the mounts can be unmounted."""
 import contextlib
 import errno
 import os
@@ -47,7 +47,7 @@ def _mount(server, lower, upper, work, mnt):
 
 @contextlib.contextmanager
 def _busy(top):
-    """Somebody who works in it, and who must be killable at any time."""
+    """Starts a program that works in the mount, and must be killable at any time."""
     process = subprocess.Popen([sys.executable, "-c", _BUSY, str(top)], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"begun\n"
     try:
@@ -60,7 +60,7 @@ def _busy(top):
 
 
 def _umount(mnt):
-    """Without force; who was killed may be about to let go."""
+    """Unmounts without force; a killed program may still be letting go."""
     last = []
 
     def gone():
@@ -70,7 +70,7 @@ def _umount(mnt):
 
 
 def _ends(server):
-    """It lets go of its mounts, and leaves when it is told to."""
+    """The server lets go of its mounts, and ends when it is told to."""
     assert wait_until(lambda: server.count() == 0, _PATIENCE_S, 0.05)
     assert server.stop(_PATIENCE_S) == 0
 

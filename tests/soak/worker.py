@@ -26,7 +26,7 @@ FILE_MAX = 1 << 20
 
 
 class File:
-    """What a file holds; names that are links to it share it."""
+    """The content of a file; names that are links to it share it."""
 
     def __init__(self, data):
         self.data, self.attr, self.nlink = bytearray(data), None, 1
@@ -256,7 +256,7 @@ class Shift:
 
 
 def leave_with_parent():
-    """Whoever started this is gone when its end of standard input is."""
+    """Exits when the parent is gone: standard input then ends."""
     def wait():
         while os.read(0, 1):
             pass

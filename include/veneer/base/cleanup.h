@@ -3,7 +3,6 @@
 #pragma once
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -28,18 +27,6 @@ static inline void closep(int *fd)
 	errno = saved;
 }
 
-static inline void unlockp(pthread_mutex_t **lock)
-{
-	if (*lock)
-		pthread_mutex_unlock(*lock);
-}
-
-static inline void rwunlockp(pthread_rwlock_t **lock)
-{
-	if (*lock)
-		pthread_rwlock_unlock(*lock);
-}
-
 /* Hand a descriptor or pointer to a new owner; the old variable no longer owns it. */
 static inline int steal_fd(int *fd)
 {
@@ -60,17 +47,3 @@ static inline void *steal_ptr_(void *pp)
 
 #define VENEER_CAT_(a, b) a##b
 #define VENEER_CAT(a, b)  VENEER_CAT_(a, b)
-
-/* Hold a mutex or rwlock until the end of the enclosing block. */
-#define LOCK_SCOPE(m)                                       \
-	_cleanup_(unlockp) __attribute__((unused))          \
-	pthread_mutex_t *VENEER_CAT(lock_, __LINE__) = (m); \
-	pthread_mutex_lock(VENEER_CAT(lock_, __LINE__))
-#define RDLOCK_SCOPE(m)                                      \
-	_cleanup_(rwunlockp) __attribute__((unused))         \
-	pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
-	pthread_rwlock_rdlock(VENEER_CAT(lock_, __LINE__))
-#define WRLOCK_SCOPE(m)                                      \
-	_cleanup_(rwunlockp) __attribute__((unused))         \
-	pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
-	pthread_rwlock_wrlock(VENEER_CAT(lock_, __LINE__))

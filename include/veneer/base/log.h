@@ -2,7 +2,8 @@
 /* One line per event, to standard error or a log of the system. Decides no policy. */
 #pragma once
 
-#include <pthread.h>
+#include "veneer/base/lock.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,10 +44,9 @@ void log_release(void);
 #define LOG_LIMIT_LINES 20u
 #define LOG_LIMIT_MS	10000
 struct log_limit {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	int64_t since_ms;
-	unsigned n, n_left_out;
+	mutex_t lock;
+	GUARDED_BY(lock) int64_t since_ms;
+	GUARDED_BY(lock) unsigned n, n_left_out;
 };
 /* False: the line is to be left out. Else *ret_left_out is how many were since the last one.
  * Thread-safe. */

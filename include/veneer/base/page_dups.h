@@ -81,9 +81,10 @@ size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret);
 int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t now_ms);
 /* The rule of the limit, once. True: it is lower than before. */
 bool page_dups_adjust(struct page_dups *c, unsigned used_percent);
-/* The next slice: at most n victims, which count as dropped. Room for fewer than a mount each may
+/* The next slice: at most max victims, which count as dropped. Room for fewer than a mount each may
  * leave some to the next round. */
-size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t n);
+size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret,
+		      size_t max);
 /* A copy could not be dropped: it is held, and not chosen again for for_ms. */
 void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms,
 		    uint32_t for_ms);

@@ -7,7 +7,8 @@
  * count against it: beyond a quarter every caller gets all. Policy only. */
 #pragma once
 
-#include <pthread.h>
+#include "veneer/base/lock.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,14 +23,13 @@ enum readdirplus_policy_listing {
 };
 
 struct readdirplus_policy {
-	pthread_mutex_t lock;
-	/* guarded by lock */
-	struct {
+	mutex_t lock;
+	GUARDED_BY(lock) struct {
 		uint32_t caller;
 		uint8_t state;
 	} callers[READDIRPLUS_POLICY_CALLERS];
-	uint64_t n_names_only; /* names that were listed without attributes */
-	uint64_t nwanted; /* look-ups of such */
+	GUARDED_BY(lock) uint64_t n_names_only; /* names that were listed without attributes */
+	GUARDED_BY(lock) uint64_t nwanted; /* look-ups of such */
 };
 
 void readdirplus_policy_init(struct readdirplus_policy *h);

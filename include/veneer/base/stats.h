@@ -7,56 +7,15 @@
  * (stats_enter), and deep modules just call stats_add. */
 #pragma once
 
+#include "veneer/base/stats_counters.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Add one: here, a row in stats.c's table, a row in man/veneer.1.md. Names, JSON and Prometheus
- * come from the table. */
-enum stats_counter {
-	STATS_COPYUPS, /* lower entries that got an entry in the upper */
-	STATS_COPYUP_BYTES, /* of file data copied for them */
-	STATS_MAP_RECORDS, /* appended to the log of the upper's map */
-	STATS_FD_HITS, /* a descriptor was wanted and was open */
-	STATS_FD_MISSES, /* ... and had to be opened */
-	STATS_WHOLE_BYTES, /* what copying the files whole would have copied */
-	STATS_COW_WRITES, /* changes that made blocks own */
-	STATS_COW_BYTES, /* of those blocks */
-	STATS_FILL_BYTES, /* copied from below to complete them */
-	STATS_READ_BYTES, /* answered to READ: reads that neither page cache nor passthrough took */
-	STATS_WRITE_BYTES, /* taken by WRITE */
-	STATS_WINDOW_HITS, /* blocks of lower files that were asked of the block cache and were
-			      there */
-	STATS_WINDOW_MISSES, /* ... and had to be brought in */
-	STATS_WINDOW_EVICTIONS, /* windows unmapped for want of room */
-	STATS_OPENS_PASSTHROUGH,
-	STATS_OPENS_CACHED,
-	STATS_OPENS_DIRECT,
-	STATS_PREDICTED_BYTES, /* of extents that are expected to be read in a start */
-	STATS_PREFETCH_BYTES, /* read ahead for them: what was not cached */
-	STATS_PREFETCH_HITS, /* of those that were; known when the start is over */
-	STATS_NODE_SWITCHES, /* a file got another node id, to leave passthrough */
-	STATS_PROMOTED_CHUNKS, /* of partial files, completed from below while nobody waited for
-				* it */
-	STATS_PROMOTED_FILES, /* that became ordinary ones */
-	STATS_PROMOTED_BYTES, /* brought in from below for that */
-	STATS_PROMOTED_CLONED, /* ... and of them without copying */
-	STATS_COPIES_EVICTED, /* extents that the kernel was told to drop from the mount's pages */
-	STATS_COPIES_REFAULTS, /* ... and that were read again soon after */
-	STATS_COUNTERS
-};
-
-/* Memory of the process by what it is for. Images and windows are not counted here:
- * layer_registry.h and report.c know them. */
-enum stats_memory {
-	STATS_MEM_IMAGES, /* merged trees of lower layers */
-	STATS_MEM_INODES, /* inode tables, and mirrors of upper directories */
-	STATS_MEM_MAPS, /* block maps */
-	STATS_MEM_BUFFERS, /* of requests */
-	STATS_MEM_COPIES, /* the account of what was sent to which mount */
-	STATS_MEM_WINDOWS, /* mapped by the block cache: pages of the page cache, not ours alone */
-	STATS_MEMORIES
-};
+#define STATS_ENUMERATOR(name, ...) name,
+enum stats_counter { STATS_COUNTER_LIST(STATS_ENUMERATOR) STATS_COUNTERS };
+enum stats_memory { STATS_MEMORY_LIST(STATS_ENUMERATOR) STATS_MEMORIES };
 
 #define STATS_OPCODES 64 /* the first is 1; 0 takes those without a name */
 #define STATS_BUCKETS                                                                             \
@@ -77,11 +36,9 @@ struct stats_values {
 	struct stats_op ops[STATS_OPCODES];
 };
 
-/* The name of a counter. Borrowed, constant. */
+/* The names of a counter, as in stats_counters.h. Borrowed, constant. */
 struct stats_name {
-	const char *line; /* in the lines of SIGUSR1 */
-	const char *group, *key; /* in JSON: { group: { key: N } } */
-	const char *help; /* one sentence without its full stop */
+	const char *line, *group, *key, *help;
 };
 
 struct stats;
@@ -114,8 +71,9 @@ uint64_t stats_memory(enum stats_memory which);
 const char *stats_memory_name(enum stats_memory which);
 
 /* Totals of the process, mounts that ended included. */
-uint64_t stats_get(enum stats_counter which);
 uint64_t stats_requests(void);
+/* Requests of every kind in this picture. */
+uint64_t stats_sum_requests(const struct stats_values *v);
 /* All of one mount's; NULL: totals of the process. */
 void stats_read(const struct stats *s, struct stats_values *ret);
 /* Bytes that copying files whole would have copied and were not, over the life of the counters; 0

@@ -3,6 +3,7 @@
  * data. */
 #pragma once
 
+#include "veneer/base/lock.h"
 #include "veneer/union/inode.h"
 
 struct intent;
@@ -28,7 +29,7 @@ int attr_kill_setgid(struct union_fs *t, struct inode *i);
  * remembers the mode, end puts it back and gives the lock back. Nothing happens with privileges.
  * attr_chmod of such a file belongs between the two. */
 struct attr_setid {
-	pthread_mutex_t *lock; /* NULL: nothing to do */
+	mutex_t *lock; /* NULL: nothing to do */
 	mode_t mode; /* 0: it has no such bits */
 	ssize_t capability_len; /* 0: to be lost as by any write, or not there */
 	char capability[24];

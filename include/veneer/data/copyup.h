@@ -17,15 +17,15 @@ struct copyup_change {
 	const void *data; /* written at off: a file that is copied whole has it at once */
 	size_t len;
 	off_t off;
-	bool keeps_content; /* what is copied for a change of attributes or of its name gets no
-			       content */
+	/* what is copied for a change of attributes or of its name gets no content */
+	bool keeps_content;
 	bool is_let_through; /* by the quota: what is copied so that something can be removed */
-	bool moves; /* it is about to have another name: its mark says at once where the lower file
-		       is */
+	/* it is about to have another name: its mark says at once where the lower file is */
+	bool moves;
 	const struct timespec *times; /* as of utimensat(2): set instead of the lower file's */
 	bool is_done; /* out: the change has been made; not of moves */
-	bool is_marked; /* out: copied with such a mark, so that copyup_fix_origin has nothing to
-			 * do */
+	/* out: copied with such a mark, so that partial_mark_fix has nothing to do */
+	bool is_marked;
 };
 
 /* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may
@@ -36,8 +36,3 @@ int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *chan
  * is copied up under all of them, so that their link count stays right. What lookup_state said of
  * the name may be old afterwards. */
 int copyup_settle_links(struct union_fs *t, struct inode *i);
-/* The partial file is about to be seen under another name (attributes: NULL), or to get these
- * attributes: write into its mark where the file under its holes is, with a seal, unless its mark
- * is believed as it is. Does nothing for files that are not partial. Takes i->lock. 0; -ENOSPC,
- * -E2BIG where the path has no room and the mark is not believed without its seal; -errno. */
-int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *attributes);

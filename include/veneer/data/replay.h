@@ -13,9 +13,16 @@ int replay_remove(struct union_fs *t, struct inode *parent, const char *name, bo
 /* As create_link. */
 int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
 		struct stat *ret_st);
+struct replay_names {
+	struct inode *from;
+	const char *from_name;
+	struct inode *to;
+	const char *to_name;
+};
+
 /* As rename_entry. n: what was noted about it, or NULL. */
-int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_parent,
-		  const char *old_name, struct inode *parent, const char *name, unsigned flags);
+int replay_rename(struct union_fs *t, const struct intent *n, const struct replay_names *names,
+		  unsigned flags);
 
 /* As attr_setxattr with XATTR_CREATE, and attr_removexattr: the first time, when it is noted in n
  * whether the attribute is there, and again. n may be NULL. */

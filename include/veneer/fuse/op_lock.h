@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How locks that the server keeps end with what is closed; and how a handle is made up, by which
- * they are known. */
+/* Ends locks that the server keeps when descriptors are closed. Handles identify the open files. */
 #pragma once
 
 #include "veneer/mount/mount.h"
@@ -11,10 +10,10 @@
  * request that it came by. */
 #define OP_HANDLE_WAY_BITS 3
 
-/* A descriptor was closed by a process, whose record locks of the file end; nothing without locks
- * of our own. */
+/* A process closed a descriptor: its record locks of the file end. These do nothing on a mount
+ * whose locks the kernel keeps. */
 void op_lock_flush(struct mount *m, fuse_ino_t ino, uint64_t owner, uint64_t handle);
-/* The last descriptor of a handle was closed; nothing without locks of our own. */
+/* The last descriptor of a handle was closed. */
 void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
-/* And what flock(2) does that gives up what the open file holds. */
+/* flock(2) with LOCK_UN. */
 void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner);

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache manager: limits in how many mounts the kernel keeps pages of the same part of a lower
- * file (page_dups.h has the rules), as each cached mount has pages of its own. One thread a
- * process, which sleeps without waking up while there are fewer than two mounts, or nothing of
- * which there could be too much.
+/* Limits in how many mounts the kernel keeps pages of the same part of a lower file (page_dups.h
+ * has the rules), as each cached mount has pages of its own. One thread a process, which sleeps
+ * without waking up while there are fewer than two mounts, or no duplicates.
  *
- * What is dropped: pages of blocks that no upper has changed. Dropping is an invalidation by the
- * kernel, so a page that a program has mapped is unmapped and faulted in anew, one that was changed
- * through a mapping is written first. Left alone are programs and libraries as long as the process
- * lives that was the last to read them from us; of other mappings, and of open files, the kernel
- * does not tell. */
+ * It drops pages of blocks that no upper has changed. The kernel invalidates them: a page that a
+ * program has mapped is unmapped and faulted in anew, and one that was changed through a mapping is
+ * written first. Programs and libraries stay while the process lives that was the last to read
+ * them. The kernel does not report other mappings and open files. */
 #pragma once
 
 #include "veneer/base/page_dups.h"
@@ -16,33 +14,31 @@
 
 struct page_dup_limiter_usage {
 	struct page_dups_usage copies;
-	uint64_t bytes; /* of memory for the account */
-	uint64_t cpu_ns, drop_ns; /* of a processor: all that it took; of that, the kernel's
-				     dropping of pages */
-	uint64_t lost; /* answers that are not in the account */
-	bool is_running; /* two mounts take part */
+	uint64_t bytes; /* of memory for its tables */
+	uint64_t cpu_ns, drop_ns; /* processor time in all; of that, in the kernel to drop pages */
+	uint64_t lost; /* replies that were not counted */
+	bool is_running; /* there are two mounts */
 };
 
-/* A mount takes part from now on; its node ids are those of t. fuse_fd: its /dev/fuse, whose number
- * stays what it is, also if the server dies. wish as page_dups_join. *ret_number: what notes about
- * it are to have as mount. Both are borrowed until page_dup_limiter_leave. 0 or -errno: there is no
- * manager. */
+/* Enter a mount; its node ids are those of t. fuse_fd: its /dev/fuse, whose number stays, also if
+ * the server dies. wish as page_dups_join. *ret_number: the mount's number in notes. t and fuse_fd
+ * are borrowed until page_dup_limiter_leave. 0 or -errno: the mount is not limited. */
 int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint32_t *ret_number);
-/* No more, and nothing of it is looked at when this returns; 0 does nothing. Waits for an
- * invalidation under way, so for READs of that mount: to be called while they are answered, or when
- * the mount is gone. */
+/* Take the mount out: the thread does not use it when this returns; 0 does nothing. Waits for an
+ * invalidation under way, so for READs of that mount: call it while they are answered, or when the
+ * mount is gone. */
 void page_dup_limiter_leave(uint32_t number);
 
-/* The pages that an answer to READ leaves in the kernel: bytes [off, off + len) of i, which is
- * filled; nothing to note: false. first: the note about the first extent of `*ret_count`; the
- * others differ by index, and the last by nblk. */
+/* Describe the pages that a reply to READ leaves in the kernel: bytes [off, off + len) of i, which
+ * is resolved. False: nothing to note. first: the note about the first of count extents; the others
+ * differ by index, and the last by nblk. */
 struct page_dup_limiter_note {
 	struct page_dups_sent first;
 	uint32_t count, last_nblk;
 };
 bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off,
 			       uint64_t len, struct page_dup_limiter_note *ret);
-/* ... and note it; any thread. The inode may be gone by then. */
+/* Note it, after the reply; any thread. The inode may be gone. */
 void page_dup_limiter_sent(const struct page_dup_limiter_note *n);
 
 void page_dup_limiter_usage(struct page_dup_limiter_usage *ret);

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/map/mapfile.h"
 
-#include <pthread.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -35,14 +35,13 @@ struct layer {
 	unsigned users; /* images in use that have it */
 	struct list_link live; /* among the uppers that are written */
 	bool is_counted;
-	pthread_mutex_t map_lock;
-	/* guarded by map_lock */
-	struct mapfile *map;
-	int map_error; /* of the first attempt to open the map: not tried again */
-	pthread_mutex_t clone_lock;
-	/* guarded by clone_lock */
+	mutex_t map_lock;
+	struct mapfile *map; /* made once, under map_lock, by the call that returns it */
+	/* of the first attempt to open the map: not tried again */
+	GUARDED_BY(map_lock) int map_error;
+	mutex_t clone_lock;
 	/* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1 */
-	int readonly_root;
+	GUARDED_BY(clone_lock) int readonly_root;
 };
 
 /* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */

@@ -36,4 +36,4 @@ int map_recover_is_whole(int fd, uint64_t lower_size);
  * cannot have been: the mark or the map is damaged; -errno. */
 struct partial_xattr;
 struct layer;
-int map_recover_adopt(struct layer *l, struct mapfile *map, const struct partial_xattr *m, int fd);
+int map_recover_enter(struct layer *l, struct mapfile *map, const struct partial_xattr *m, int fd);

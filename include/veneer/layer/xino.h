@@ -4,7 +4,8 @@
  * looking one up takes no lock. */
 #pragma once
 
-#include <pthread.h>
+#include "veneer/base/lock.h"
+
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -13,7 +14,7 @@
 struct xino {
 	dev_t devs[XINO_MAX]; /* never changed below n */
 	_Atomic unsigned n;
-	pthread_mutex_t lock; /* taken to add one; innermost */
+	mutex_t lock; /* taken to add one; innermost */
 };
 
 void xino_init(struct xino *d);

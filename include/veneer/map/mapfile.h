@@ -22,7 +22,7 @@ struct mapfile;
 enum mapfile_flags {
 	MAPFILE_READONLY = 1, /* a lower layer, or a ro mount: never write, not even to repair */
 	MAPFILE_VOLATILE = 2, /* never sync anything */
-	MAPFILE_TRUE_EXTENTS = 4, /* a lost file is adopted again by its mark and extents: entering
+	MAPFILE_TRUE_EXTENTS = 4, /* a lost file is entered again by its mark and extents: entering
 				   * one needs no sync of the map */
 	MAPFILE_ORDERED = 8, /* after a power cut a block that reads as anything but zeros was
 				written whole */
@@ -80,8 +80,8 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id);
  * record was lost in an unclean boot; its blocks are taken from rebuild, else none is own. Nothing
  * may have written to it since. 0; -EEXIST if it is known; -ENOENT if that id cannot have been
  * lost: the file is damaged. In a read-only map it is entered in memory alone. */
-int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip,
-		       const struct mapfile_rebuild *rebuild);
+int mapfile_file_enter_again(struct mapfile *mf, file_id_t id, uint64_t clip,
+			     const struct mapfile_rebuild *rebuild);
 /* Forget a file (unlinked, or complete: an ordinary upper file from now on). -ENOENT if unknown. */
 int mapfile_file_gone(struct mapfile *mf, file_id_t id);
 /* All that was done to the files themselves before `before` (mapfile_now_ms), their removal or that

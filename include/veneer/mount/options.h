@@ -33,17 +33,16 @@ enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
 /* How a partial file is read, on a mount that passes files through. */
 enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 
-/* The keeper of file locks: the kernel or the server. */
+/* File locks are kept by the kernel or the server. */
 enum locking { LOCKING_LOCAL, LOCKING_SERVER };
 
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL  UINT32_MAX
 
-/* The mode of reading ahead at a start. FULL is READ: see DESIGN. */
 /* The state that mounts of one image share beside the lower files: nothing, or the kernel's
  * pages. */
 enum share_mode { SHARE_OFF, SHARE_PAGES };
-
+/* The mode of reading ahead at a start. FULL is READ: see DESIGN. */
 enum prefetch_mode { PREFETCH_OFF, PREFETCH_READ, PREFETCH_FULL };
 
 struct mount_opts {
@@ -75,7 +74,7 @@ struct mount_opts {
 	enum prefetch_mode prefetch;
 	enum predictor_kind predictor;
 	bool has_static_layers; /* -o layers=static */
-	double window_s; /* of a start, in which it is noted what is touched first */
+	double window_s; /* of a start: how long first reads are traced */
 	uint64_t max_bytes,
 		max_inodes; /* what the upper may take: -o size=, inodes=; 0: all there is */
 	char *kernel_opts; /* for fuse_session_new's -o: "allow_other,default_permissions,..." */
@@ -83,21 +82,27 @@ struct mount_opts {
 	bool has_no_device_whiteouts; /* the caller's environment says so; not an option */
 	bool is_standalone; /* a process of its own serves it */
 	bool is_strict; /* an unknown argument is an error */
-	bool is_offline; /* nobody will see this mount: no threads, and the work directory may be in
-			    the upper */
+	bool is_offline; /* of a tool, not to be served: no threads, and the work directory may be
+			    in the upper */
 	bool wants_help, wants_version;
 	char **unknown; /* arguments to report as "unknown argument ignored: X" */
 	size_t n_unknown;
 };
 
-/* Parse argv as compat.md section 1 describes. cwd is what relative paths are resolved against
- * (borrowed). On success the caller owns what is in *ret (options_release). On failure -EINVAL and
- * one sentence, without prefix or newline, in err (at most err_size bytes with the NUL). -ENOMEM.
- * is_root: effective uid 0, which chooses the options that are always injected. Where argv[0] is
- * mount.veneer, as for mount(8), the argument before the mount point is the source of the mount,
- * and what is for mount(8) alone is no unknown argument. */
-int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
-		  struct mount_opts *ret, char *err, size_t err_size);
+/* A command line, and what its meaning depends on. */
+struct options_argv {
+	int argc;
+	char *const *argv;
+	const char *cwd; /* for relative paths */
+	bool is_root; /* effective uid 0, which chooses the options that are always injected */
+};
+
+/* Parse it as compat.md section 1 describes. On success the caller owns what is in *ret
+ * (options_release). On failure -EINVAL and one sentence, without prefix or newline, in err (at
+ * most err_size bytes with the NUL). -ENOMEM. Where argv[0] is mount.veneer, as for mount(8), the
+ * argument before the mount point is the source of the mount, and what is for mount(8) alone is no
+ * unknown argument. */
+int options_parse(const struct options_argv *a, struct mount_opts *ret, char *err, size_t err_size);
 void options_release(struct mount_opts *o);
 /* The unknown arguments, with commas between them; malloc'd. NULL where there are none, or no
  * memory. */

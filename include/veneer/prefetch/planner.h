@@ -55,7 +55,3 @@ void planner_judge(const struct plan *p, const struct profile_start *start,
  * other. */
 void planner_score(struct profile_score *s, double precision, unsigned starts);
 bool planner_trusts(const struct profile_score *s);
-/* Is this start to be left alone for a check? Where reads cannot be told from prefetched data no
- * start that was read ahead is judged. So now and then one is left alone: when verdicts have not
- * kept up with starts, which they do where reads are seen. */
-bool planner_checks(const struct profile_score *s, unsigned starts);

@@ -45,3 +45,5 @@ void trace_end(struct trace *t);
 /* After the end: what was noted, by file, kind and extent. *ret is malloc'd. Gives the memory back
  * to the system. How many, or -ENOMEM. */
 ssize_t trace_take(struct trace *t, struct trace_touch **ret);
+/* Order of touches by file, kind and extent, then time; for qsort(3). */
+int trace_by_place(const void *a, const void *b);

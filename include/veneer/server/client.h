@@ -7,6 +7,7 @@
 #include "veneer/server/rundir.h"
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 /* Connect to the server at the place, and greet it. may_start: where there is none, start one.
  * -ENOENT: there is none; other -errno: it cannot be used, or not be started. 0 and *ret_fd; a
@@ -17,10 +18,10 @@ int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *e
  * sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 
-/* Have the mount whose root, or whose upper, has this device and inode number make its partial
- * files ordinary ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
+/* Have the mount whose root, or whose upper, root is the stat of make its partial files ordinary
+ * ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
  * such mount; other -errno and a sentence. */
-int client_flatten(int fd, dev_t dev, ino_t ino,
+int client_flatten(int fd, const struct stat *root,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 

@@ -24,11 +24,11 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 /* There are no mounts any more. */
 void mount_table_free(struct mount_table *r);
 
-/* Open what a mount needs, before the kernel knows of it; may take long. opts and dirs, which fit
- * each other, are taken over, and so is what d says they were asked for with. -errno and a
- * sentence. */
-int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs,
-		     struct mount_record *d, struct served_mount **ret, char *err, size_t err_size);
+/* Open what a mount needs, before the kernel knows of it; may take long. d: what it is asked for
+ * with; it and dirs are taken over, but where the arguments cannot be parsed or dirs do not fit
+ * them. -errno and a sentence. */
+int mount_table_open(struct mount_table *r, struct mount_dirs *dirs, struct mount_record *d,
+		     struct served_mount **ret, char *err, size_t err_size);
 const struct mount *mount_table_mount(const struct served_mount *s);
 /* The mount waits in fuse_fd, which stays the caller's: answer it from now on. On failure -errno
  * and a sentence, and the caller drops it. */
@@ -42,8 +42,8 @@ int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener
 		     struct hosted_sb **ret, int *ret_fd);
 /* mount_ns: the mount namespace in which it will be bound (0: not known). -ENOTCONN: seek another
  * one. On failure a sentence. */
-int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c,
-		      ino_t mount_ns, uint32_t *ret_number, char *err, size_t err_size);
+int mount_table_enter(struct served_mount *s, struct hosted_sb *c, ino_t mount_ns,
+		      uint32_t *ret_number, char *err, size_t err_size);
 /* The root is bound, or the mount ends. The table owns s from now on. */
 void mount_table_bound(struct served_mount *s, bool is_bound);
 /* Some unmounted ones may not have been found yet: look. */

@@ -32,8 +32,8 @@ int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char
 		    size_t err_size);
 /* Go on as session_resume does. Before that, the mounts that were in it are expected: requests for
  * one of them wait until it has joined, or will not. 0, or -errno and a sentence. */
-int shared_sb_resume(struct shared_sb *g, int fuse_fd, const void *init, size_t len,
-		     enum io_mode io, struct session **ret, char *err, size_t err_size);
+int shared_sb_resume(struct shared_sb *g, const struct session_saved *saved, struct session **ret,
+		     char *err, size_t err_size);
 int sb_member_expect(struct shared_sb *g, uint32_t number);
 void sb_member_lose(struct shared_sb *g, uint32_t number);
 void sb_member_lose_rest(struct shared_sb *g);

@@ -11,6 +11,9 @@
 /* Read len bytes; retries EINTR and short reads. Bytes read (short only at end of file) or
  * -errno. */
 ssize_t file_pread(int fd, void *p, size_t len, off_t off);
+/* Read a file of /proc or the like, which says all at once, as text: ends with a NUL, also on
+ * failure, and is cut where size ends. Bytes read or -errno. */
+ssize_t file_read_text(const char *path, char *text, size_t size);
 /* Write all; 0 or -errno (then an unknown part is written). iov is modified. */
 int file_pwrite(int fd, const void *p, size_t len, off_t off);
 int file_pwritev(int fd, struct iovec *iov, int niov, off_t off);

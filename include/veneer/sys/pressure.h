@@ -12,5 +12,3 @@
 int pressure_some(const char *resource);
 /* The same of a file with such text, which control groups have of their own. */
 int pressure_read(const char *path);
-/* The same from the text of such a file. */
-int pressure_parse(const char *text);

@@ -33,10 +33,10 @@ int sock_wait(int fd, int timeout_ms);
  * most timeout_ms where it would block. 0; -EPIPE: the other side is gone; -ETIMEDOUT; other
  * -errno. */
 int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, int timeout_ms);
-/* Take one message. *ret_len 0: the end. fds has room for SOCK_FDS_MAX and gets *ret_n, which the
- * caller closes. 0; -EAGAIN where fd does not block; -EMSGSIZE: more bytes or descriptors than fit,
- * or than this process may have open. */
-int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n);
+/* Take one message, of at most INT_MAX bytes. fds has room for SOCK_FDS_MAX and gets *ret_n, which
+ * the caller closes. The message's length; 0: the end; -EAGAIN where fd does not block; -EMSGSIZE:
+ * more bytes or descriptors than fit, or than this process may have open. */
+int sock_recv(int fd, void *p, size_t size, int *fds, size_t *ret_n);
 
 /* The process that has sent a message. */
 struct sock_sender {
@@ -51,6 +51,6 @@ int sock_hold_senders(int fd);
 /* The end of both. */
 void sock_forget_senders(int fd);
 /* sock_recv. A descriptor of the sender is the caller's, or closed where ret_sender is NULL. */
-int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n,
+int sock_recv_from(int fd, void *p, size_t size, int *fds, size_t *ret_n,
 		   struct sock_sender *ret_sender);
 void sock_close_fds(int *fds, size_t n);

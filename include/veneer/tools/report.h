@@ -53,10 +53,6 @@ int report_begin(struct report *ret);
  * for a moment, the lock of the upper's map. */
 int report_add(struct report *r, struct mount *m);
 void report_release(struct report *r);
-/* The report as text, malloc'd, one line without newline. 0 or -ENOMEM. */
-int report_json(const struct report *r, char **ret);
-/* All of that for a process that serves one mount. */
-int report_one(struct mount *m, char **ret_json);
 /* Have room for one more mount and one more image, cleared. 0 or -ENOMEM. */
 int report_make_room(struct report *r);
 /* "lookup": what a kind of request is called in the text. False for numbers without a name. */
@@ -67,14 +63,17 @@ char *report_path(const char *path);
  * which comes from a layer, makes a line of its own or steers a terminal. */
 char *report_line(const char *text);
 
-/* ---- report_read.c ---- */
+/* Subtract the counts of an earlier picture of one mount or server; the longest times stay those of
+ * all time. */
+void report_subtract(struct stats_values *ended, const struct stats_values *begun);
 
+/* ---- report_json.c ---- */
+
+/* The report as text, malloc'd, one line without newline. 0 or -ENOMEM. */
+int report_json(const struct report *r, char **ret);
 /* A picture from its text, which may be that of another version: what is not known is left out,
  * what is missing is 0. -EBADMSG: it is no such text at all; -ENOMEM. */
 int report_parse(const char *json, struct report *ret);
 /* The text with those mounts only that fit; malloc'd. -ENOENT: none does. -EBADMSG, -ENOMEM. */
 int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg,
 		char **ret_json);
-/* Subtract the counts of an earlier picture of one mount or server; the longest times stay those of
- * all time. */
-void report_subtract(struct stats_values *ended, const struct stats_values *begun);

@@ -10,6 +10,7 @@
 
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/lock.h"
 #include "veneer/layer/image.h"
 #include "veneer/layer/xino.h"
 #include "veneer/recover/intent_log.h"
@@ -23,6 +24,7 @@
 #define UNION_FS_SETID_LOCKS 16
 #define UNION_FS_GROWN_STEP  2048u
 
+struct inode; /* inode_struct.h */
 struct passthrough_table;
 
 /* Calls up into passthrough_table.h, which see: a node id goes; and what it had is given back. */
@@ -79,22 +81,23 @@ struct union_fs {
 	/* Without privileges a write loses set-id bits that it must put back, and with them what is
 	 * written back of a mapping a capability: one write to a file at a time, by node id, so
 	 * that none loses what another is about to put back (attr.h). */
-	pthread_mutex_t setid_locks[UNION_FS_SETID_LOCKS];
+	mutex_t setid_locks[UNION_FS_SETID_LOCKS];
 	_Atomic uint32_t keeping; /* writes that are to put a capability back */
 
-	pthread_mutex_t adopt_lock; /* one metacopy at a time is taken over (metacopy_import.h);
-				       held over that */
+	mutex_t import_lock; /* held while one metacopy is imported (metacopy_import.h) */
 
-	pthread_mutex_t lock;
-	/* guarded by lock */
+	mutex_t lock;
+	/* What it says of an id is guarded by lock, but for what node_table.h excepts. */
 	struct node_table *nodes;
-	struct htab names; /* struct name by (parent, name) */
-	struct htab by_upper; /* struct inode by inode number in the upper; non-directories */
-	struct htab
-		by_lower; /* struct inode by layer and inode number of a hard-linked lower file */
-	void *spare_names[UNION_FS_SPARE_NAMES],
-		*spare_inode; /* where memory is short (inode_reserve) */
-	struct htab unresolved; /* struct inode, no directories: inode_find_unresolved */
+	GUARDED_BY(lock) struct htab names; /* struct name by (parent, name) */
+	/* struct inode by inode number in the upper; non-directories */
+	GUARDED_BY(lock) struct htab by_upper;
+	/* struct inode by layer and inode number of a hard-linked lower file */
+	GUARDED_BY(lock) struct htab by_lower;
+	/* where memory is short (inode_reserve) */
+	GUARDED_BY(lock) void *spare_names[UNION_FS_SPARE_NAMES], *spare_inode;
+	/* struct inode, no directories: inode_find_unresolved */
+	GUARDED_BY(lock) struct htab unresolved;
 	_Atomic size_t n_unresolved; /* written under lock */
 
 	/* Opens by node id and their way (passthrough_table.h); NULL unless files are passed
@@ -102,61 +105,6 @@ struct union_fs {
 	struct passthrough_table *_Atomic backing;
 	const struct union_fs_backing_hooks *backing_hooks; /* constant */
 	struct locks *locks; /* locks.h, by struct inode; NULL: the kernel keeps them */
-};
-
-struct inode {
-	/* Node id, and with generation unique for the life of the mount. Of a regular file both may
-	 * change (inode_renumber), under tree->lock: what the kernel is told comes from
-	 * inode_grant. */
-	_Atomic uint32_t id;
-	uint32_t generation;
-	uint8_t type; /* DT_*; constant */
-	_Atomic bool has_upper; /* false to true once, under lock */
-	_Atomic uint16_t changing; /* changes under way that cost it set-id bits or capabilities
-				      (attr_change_begin) */
-	uint64_t ino; /* st_ino as presented; constant */
-	_Atomic bool is_orphan; /* it has no name; written under tree->lock */
-	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds; likewise */
-	_Atomic bool is_listed_names_only; /* a directory: names of it went out without attributes;
-					      false to true */
-	_Atomic bool is_private; /* a lower file that has a node id of this mount's own
-				    (shared_sb.h); false to true */
-	_Atomic bool is_mapped_past_us; /* may be stored to through a mapping that we never hear of;
-					   false to true */
-
-	/* Left by a server that is dead, and only its node slot and at most one name are known so
-	 * far: what is guarded by the locks below means nothing. True to false once, by restore.h,
-	 * under tree->lock. Its directory may be unresolved too; what is not unresolved has names
-	 * in directories only that are not. */
-	_Atomic bool is_unresolved;
-	_Atomic bool is_stale; /* unresolved for good: its file cannot be found */
-
-	/* guarded by tree->lock */
-	uint32_t refs; /* names that have this as parent, and users without a node id */
-	struct list_link names;
-	struct hlink by_upper;
-	bool is_in_by_upper;
-	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
-				  it before */
-	bool is_in_by_lower; /* while unresolved in tree->unresolved, by the same link */
-
-	pthread_rwlock_t lock;
-	/* guarded by lock; what has_upper publishes may be read without it afterwards */
-	ino_t upper_ino;
-	dev_t upper_dev; /* of a mount, or a subvolume, inside the upper; 0: the upper's own */
-	struct image_entry *lower; /* directories: what is merged beneath; others: what is shown, or
-				    * what a partial file was copied from. NULL: none */
-	struct source
-		src; /* of the upper file; src.fd is O_PATH unless a regular file or directory */
-	struct upper_dir *dir; /* directories in the upper, once loaded */
-	bool is_gone; /* the last link of the upper file was removed */
-	bool is_held; /* upper_hold pinned its descriptor */
-	_Atomic bool
-		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
-	bool has_default_acl; /* directories in the upper; meaningful once dir is loaded */
-	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no
-				   lock */
-	_Atomic int sync_error; /* of a sync, until a program is told (cow_fsync); 0: none */
 };
 
 /* The image and the upper are known. */
@@ -203,6 +151,8 @@ void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t
 void inode_forget(struct union_fs *t, uint64_t id, uint64_t n);
 /* How many there are, the root included. */
 size_t inode_count(struct union_fs *t);
+/* One past the highest node id so far. */
+uint32_t inode_end(struct union_fs *t);
 /* Node ids that the kernel holds of what has a name, by their order, at most max of those from
  * *from on; it knows which of them are in use. *from is where to go on; 0: that were all. May be
  * fewer than max before that, or none. */
@@ -211,19 +161,51 @@ size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, si
  * leading to it. Look-ups give the new one from now on. 0, -ENOMEM or -ENFILE. */
 int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id);
 /* As the log of intents knows it; NULL: nothing. */
-static inline struct intent_object inode_for_intent(const struct inode *i)
-{
-	if (!i)
-		return INTENT_NOTHING;
-	return (struct intent_object){ i->id, i->ino, i->has_upper ? i->upper_ino : 0 };
-}
+struct intent_object inode_for_intent(const struct inode *i);
 /* The slot of a node id that the kernel holds; NULL for one it made up. */
 struct node_slot *inode_slot(struct union_fs *t, uint64_t id);
 /* Is this the id that look-ups give? */
-static inline bool inode_is_current(struct inode *i, uint64_t id)
-{
-	return i->id == id;
-}
+bool inode_is_current(const struct inode *i, uint64_t id);
+
+/* What never changes. ino: st_ino as presented. */
+bool inode_is_regular(const struct inode *i);
+bool inode_is_dir(const struct inode *i);
+uint64_t inode_ino(const struct inode *i);
+/* The node id that look-ups give. */
+uint32_t inode_id(const struct inode *i);
+/* May attributes that the kernel has by this node id change without its hearing of it? */
+bool inode_changes_unheard(const struct inode *i, uint64_t id);
+
+/* Where its bytes are, for an inode that is resolved. A copy-up may come next, unless the caller
+ * holds the inode's lock. lower: what is shown, merged beneath, or what a partial file was copied
+ * from; NULL. partial_id: in the map; 0: no partial file. */
+bool inode_has_upper(const struct inode *i);
+struct image_entry *inode_lower(const struct inode *i);
+file_id_t inode_partial_id(const struct inode *i);
+/* Does a partial file's mark fit nothing? */
+bool inode_is_damaged(const struct inode *i);
+/* Is it a regular file of the image alone, by a name? */
+bool inode_is_lower_file(const struct inode *i);
+/* Is that what is merged beneath the directory? Takes its lock. */
+bool inode_is_merged_with(struct inode *dir, const struct image_entry *e);
+/* Share the inode's lock, if nobody has to be waited for. */
+bool inode_try_lock_shared(struct inode *i);
+void inode_unlock_shared(struct inode *i);
+
+bool inode_is_resolved(const struct inode *i);
+bool inode_is_orphan(const struct inode *i);
+/* Flags that inode_struct.h describes; each is set once. */
+bool inode_is_mapped_past_us(const struct inode *i);
+bool inode_is_listed_names_only(const struct inode *i);
+void inode_note_listed_names_only(struct inode *dir);
+bool inode_is_private(const struct inode *i);
+void inode_note_private(struct inode *i);
+
+/* Call fn for each inode, with tree->lock held, and reference those for which it is true. */
+void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg);
+/* The next inode from *id on that is a partial file, or may be one that a dead server left;
+ * referenced. NULL: none. */
+struct inode *inode_next_partial(struct union_fs *t, uint32_t *id);
 
 /* Data of a new inode: filled by lookup or by the function that just made the upper entry. */
 struct inode_found {
@@ -272,8 +254,8 @@ char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name
 char *inode_path(struct union_fs *t, struct inode *i);
 /* Unresolved inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find:
  * one that may be what was found, by another name, referenced; NULL: none. fill_orphan: it has no
- * name that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing.
- * Both take its names away, and leave one alone that is not unresolved. */
+ * name that leads to it any more, and is this; is_gone: its last link was removed. lose: it is
+ * nothing. Both take its names away, and leave one alone that is not unresolved. */
 int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
 		  const struct inode_found *f);
 struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *found);

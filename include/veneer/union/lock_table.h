@@ -37,7 +37,7 @@ int lock_table_fd(const struct lock_table *t);
 bool lock_table_has_room(const struct lock_table *t, unsigned n_dead, unsigned n_new);
 /* Part of the next change. bring: at most LOCK_TABLE_CHANGE of them, after lock_table_has_room; its
  * index, which holds until the record is taken away. */
-uint32_t lock_table_bring(struct lock_table *t, const struct lock_record *r);
+uint32_t lock_table_bring(struct lock_table *t, const struct lock_record *from);
 void lock_table_take_away(struct lock_table *t, uint32_t index);
 /* Now it has happened. */
 void lock_table_commit(struct lock_table *t);

@@ -71,7 +71,7 @@ void locks_free(struct locks *l);
 /* Have it now, or give it up. 0; -EAGAIN: another owner has it; is_closing then: and all its owners
  * were closed by a process since, so that their end may be on its way. -ENOLCK: there are too many;
  * -EINVAL. */
-int locks_set(struct locks *l, const struct lock_request *r, bool *ret_is_closing);
+int locks_set(struct locks *l, const struct lock_request *q, bool *ret_is_closing);
 
 /* Have it, or wait for it. First get a number by which the waiter can be given up: from then on
  * locks_cancel may come, before it waits too. -ENOLCK: too many wait. */
@@ -80,7 +80,7 @@ int locks_prepare(struct locks *l, locks_told told, void *arg, uint64_t *ret_num
 /* 1: it waits, and told is called once, by any thread and perhaps before this returns: with 0, it
  * has it, -ENOLCK, or why it was given up. Otherwise told is not called: 0, it has it; -EDEADLK;
  * -EINTR: given up meanwhile; -ENOLCK; -EINVAL. In any case the number is used up. */
-int locks_wait(struct locks *l, uint64_t number, const struct lock_request *r);
+int locks_wait(struct locks *l, uint64_t number, const struct lock_request *q);
 /* Cancel a waiter: told with -EINTR before this returns, unless it was told already, or does not
  * wait yet. */
 void locks_cancel(struct locks *l, uint64_t number);

@@ -26,7 +26,7 @@ int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct 
  * other); -ESTALE: what it was is nowhere to be found; -errno, and the next time may be better. */
 static inline int lookup_restore(struct union_fs *t, struct inode *i)
 {
-	return i->is_unresolved ? restore_inode(t, i) : 0;
+	return inode_is_resolved(i) ? 0 : restore_inode(t, i);
 }
 /* Before a name is made, removed or renamed: whatever a dead server left by that name is filled, or
  * has lost it. */

@@ -6,9 +6,10 @@
 
 #include "veneer/union/inode.h"
 
-/* A descriptor of the inode's upper object, pinned: fd_cache_unpin(&i->src.fd). Regular files
+/* A descriptor of the inode's upper object, pinned until upper_unpin. Regular files
  * O_RDWR, directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
 int upper_pin(struct union_fs *t, struct inode *i);
+void upper_unpin(struct inode *i);
 /* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the
  * caller closes besides unpinning. */
 int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own);

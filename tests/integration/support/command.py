@@ -104,7 +104,7 @@ class Command:
         return found
 
     def shared_servers(self):
-        """Those of servers() that serve more than one mount, and wait for the next."""
+        """The servers of servers() that serve more than one mount, and wait for the next."""
         return [pid for pid in self._named_server() if not child_of(pid)]
 
     def _named_server(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server says about itself when asked by SIGUSR1."""
+"""The statistics that a server prints after SIGUSR1."""
 import re
 import signal
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups of a test, of both kinds: below the groups that this process is in, so that whoever limits or counts those
-still does."""
+"""Control groups of a test, of both kinds: below the groups that this process is in, so that their limits
+and counts still hold."""
 import os
 import pathlib
 import signal
@@ -23,7 +23,7 @@ def _mount_of(controllers):
 
 
 class Groups:
-    """`outer` in each hierarchy, and groups in it. Who cannot have that gets an OSError."""
+    """`outer` in each hierarchy, and groups in it. A user without the right to make them gets an OSError."""
 
     def __init__(self, name):
         self.outer = {}

@@ -61,7 +61,7 @@ def _describe(path):
 
 
 def view(root):
-    """What a user sees of a tree: {path: properties}; not where it is stored."""
+    """The tree as a user sees it: {path: properties}; not where it is stored."""
     seen, pending = {".": _describe(root)}, [""]
     while pending:
         directory = pending.pop()

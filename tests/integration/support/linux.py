@@ -136,7 +136,7 @@ _STATX_BASIC = 0x7ff
 
 
 class Attributes:
-    """What statx(2) says, comparable: of the file itself, by path, or of a descriptor."""
+    """The result of statx(2), comparable: of the file itself, by path, or of a descriptor."""
 
     def __init__(self, raw):
         (_, _, _, self.nlink, self.uid, self.gid, self.mode, _, self.ino, self.size, self.blocks, _) = \

@@ -35,7 +35,7 @@ def missing():
 
 
 def _make_inaccessible(directory):
-    """What the first process of a machine makes, for units that must not see a path."""
+    """One object of each type with mode 0, which systemd binds over paths that a unit must not see."""
     os.makedirs(f"{directory}/dir", mode=0)
     for name, kind in (("reg", stat.S_IFREG), ("fifo", stat.S_IFIFO), ("sock", stat.S_IFSOCK), ("chr", stat.S_IFCHR), ("blk", stat.S_IFBLK)):
         os.mknod(f"{directory}/{name}", kind)
@@ -56,7 +56,7 @@ class Manager:
             if "ASAN_OPTIONS" in os.environ:
                 # The sanitizer looks for leaks at the end by ptrace(2), and ends the program with 1 where it may not.
                 text = text.replace("SystemCallErrorNumber=", "SystemCallFilter=ptrace\nSystemCallErrorNumber=")
-            # who is root here would look in the place of root's
+            # a test run as root would look in the place of root's server
             (units / unit.name).write_text(text.replace("[Service]", f"[Service]\nEnvironment=VENEER_RUNTIME_DIR={self.runtime_dir}"))
         self.env = {"PATH": os.environ["PATH"], "HOME": str(base), "XDG_RUNTIME_DIR": run, "XDG_CONFIG_HOME": str(base),
                     "SYSTEMD_UNIT_PATH": f"{units}:/usr/lib/systemd/user", "VENEER_STATE_DIR": ""}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's page cache holds of a file, asked of the kernel."""
+"""The pages of a file in the kernel's page cache, asked of the kernel."""
 import ctypes
 import errno
 import mmap

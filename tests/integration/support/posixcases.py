@@ -153,7 +153,7 @@ def some(cases, share):
 
 
 def errors_of_paths():
-    """What a path can be that leads to nothing good: a component or the last name."""
+    """Bad paths: a bad component or a bad last name."""
     long = 255 * "n"
     forms = ["d/x/inner", "d/none/inner", "d/none", f"d/{long}", f"d/{long}n", f"d/{long}n/inner", "./" * 2050 + "d/x", "./" * 2040 + "d/x",
              "d/loop/inner", "d/loop", "", "d/x/", "d/none/", "d/sub/.", "d/sub/..", "d/dangling", "d/dangling/", "d/dangling/inner",
@@ -196,7 +196,7 @@ def modes_of_objects():
 
 
 def sticky_directories():
-    """Who may take away or replace what, by the owners of the directory and of the object."""
+    """The right to remove or replace an object, by the owners of the directory and of the object."""
     calls = {name: CALLS[name] for name in ("unlink", "rmdir", "rename from", "rename to", "rename of a directory to", "exchange",
                                             "link from", "open create", "open w")}
     owners = (0, USER, MEMBER, STRANGER)
@@ -209,7 +209,7 @@ def sticky_directories():
 
 
 def set_id_bits():
-    """What takes them away, and from whom."""
+    """The calls that take set-id bits away, and the callers that lose them."""
     calls = {**_WRITES, "chown to nobody else": CALLS["chown to nobody else"], "chown group": CALLS["chown group"],
              "chown both": lambda p: _chown(p, USER, USER), "chown to a member's": lambda p: _chown(p, -1, MEMBER),
              "lchown": CALLS["lchown"], "fchown": CALLS["fchown"],
@@ -348,7 +348,7 @@ def _run_while_written():
 
 
 def programs():
-    """What is being executed, or written."""
+    """Files that are being executed, or written."""
     calls = {name: CALLS[name] for name in ("open w", "open rw", "open r", "open trunc", "truncate", "unlink", "rename from", "rename to",
                                             "chmod", "utimensat", "access W", "link from", "exchange")}
     for (name, call), place, caller in itertools.product(calls.items(), PLACES, ("owner", "root")):

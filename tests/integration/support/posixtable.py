@@ -22,7 +22,7 @@ from .twins import xattrs
 _OLD_NS = 10**18
 _FUTURE_NS = 2 * 10**18
 USER, MEMBER, STRANGER = 1000, 1001, 1002
-# (uid, gid, groups) of who calls. The files are USER's, unless a case says otherwise.
+# (uid, gid, groups) of the caller. The files are USER's, unless a case says otherwise.
 CALLERS = {"root": (0, 0, ()), "owner": (USER, USER, ()), "member": (MEMBER, MEMBER, (USER,)), "other": (STRANGER, STRANGER, ())}
 # Layers of the directory and of the object in it. "copied" is "lower", and changed once in the mount before.
 PLACES = {"lower": ("l", "l"), "upper": ("u", "u"), "both": ("lu", "lu"), "merged": ("lu", "l"), "below": ("lb", "b"),
@@ -196,7 +196,7 @@ def _may_search(path):
 
 
 def _raw(root):
-    """What is to stay: over the kernel's forgetting and another mount."""
+    """The state that must survive the kernel's forgetting and another mount."""
     return {path: vars(linux.attributes(os.path.join(root, path), is_asked=True)) for path in _reachable(root)
             if _may_search(os.path.join(root, path))}
 
@@ -353,7 +353,7 @@ class Table:
                 self._differs(case, f"{path or '.'}, before and after another mount", changed, "one answer")
 
     def _shut(self, mode):
-        """What is not compared of an object with this mode."""
+        """The properties of an object with this mode that are not compared."""
         if not _is_shut(mode):
             return set()
         self.not_compared["ctime of what its mode keeps from its owner"] += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc says of a process whose descriptors and threads come and go while it is read."""
+"""Reads /proc of a process whose descriptors and threads come and go meanwhile."""
 import contextlib
 import os
 import pathlib

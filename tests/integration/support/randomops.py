@@ -16,8 +16,8 @@ from .twins import Mismatch, attributes
 
 class RandomOperations(HandleOperations):
     def __init__(self, twins, rng, has_acl=True, keeps_readers=False):
-        """keeps_readers: who opened for reading before the first write sees it, and may change the file by what it
-        has. With share=pages that is otherwise (doc/SHARING.md), and nobody does."""
+        """keeps_readers: a descriptor opened for reading before the first write sees that write, and its holder may change
+        the file by it. With share=pages it does not (doc/SHARING.md), and no operation uses one so."""
         self.twins, self.rng, self.keeps_readers = twins, rng, keeps_readers and not server.shares_pages()
         self.trace, self.handles, self.mappings, self.counts = [], [], [], {}
         self.moved_directories = self.refused_directories = 0
@@ -214,7 +214,7 @@ class RandomOperations(HandleOperations):
                  lambda root: os.link(os.path.join(root, old), os.path.join(root, new)))
 
     def op_mknod(self):
-        """Sockets, which nobody waits for who opens one, and plain files."""
+        """Sockets, which an open does not wait for, and plain files."""
         path, mode = self._new_path(), self.rng.choice((stat.S_IFSOCK, stat.S_IFSOCK, stat.S_IFREG)) | self.rng.choice(MODES)
         mask = self.rng.choice((0, 0o022, 0o077))
 

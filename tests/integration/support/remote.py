@@ -20,7 +20,7 @@ GETXATTR, LISTXATTR, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR = 22, 23, 25, 26,
 INTERRUPT, DESTROY, BATCH_FORGET = 36, 38, 42
 NAMES = {value: name for name, value in list(globals().items()) if name.isupper()}
 NO_ANSWER = (FORGET, INTERRUPT, BATCH_FORGET)
-# What the far side is asked because somebody wants to know something, and not that a file was closed.
+# Requests to the far side that ask for something, and do not just tell that a file was closed.
 QUESTIONS = (LOOKUP, GETATTR, READLINK, OPEN, READ, GETXATTR, LISTXATTR, OPENDIR, READDIR)
 
 _IN = struct.Struct("=IIQQIIIHH")
@@ -32,8 +32,8 @@ _KEEP_CACHE = 2
 _MOST = 1 << 20
 _THREADS = 16
 
-# What both sides share: counts by opcode, then the knobs, numbers of eight bytes each, then a name. Each is stored at once: who
-# reads meanwhile sees what it was or what it is.
+# Memory that both sides share: counts by opcode, then the knobs, numbers of eight bytes each, then a name. Each is one store: a
+# reader sees the old or the new number.
 _COUNTS = 64
 _SHARED_BYTES = 4096
 _TIMES = ("delay_s", "entry_valid_s", "attr_valid_s")

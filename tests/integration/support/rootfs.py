@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-DEVICES = ("null", "urandom")    # empty files, over which whoever uses the directory binds them
+DEVICES = ("null", "urandom")    # empty files, over which the user of the directory binds the devices
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 _DIRECTORIES = ("usr/bin", "usr/sbin", "usr/lib64", "usr/lib", "dev", "tmp", "etc", "root", "var/log", "srv",
                 "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers", "var/lib/dpkg/alternatives",
@@ -12,19 +12,19 @@ _DIRECTORIES = ("usr/bin", "usr/sbin", "usr/lib64", "usr/lib", "dev", "tmp", "et
 
 
 def missing(programs):
-    """Those that this host does not have."""
+    """The programs that this host does not have."""
     return [name for name in programs if not shutil.which(name)]
 
 
 def _libraries(program):
-    """What it is linked with, the loader too; nothing for a static one."""
+    """The libraries of a program, the loader too; nothing for a static one."""
     done = subprocess.run(["ldd", program], capture_output=True, text=True)
     words = [word for line in done.stdout.splitlines() for word in line.split()]
     return [word for word in words if word.startswith("/")]
 
 
 def _loaded_later():
-    """What the C library asks for when a thread ends."""
+    """The library that the C library loads when a thread ends."""
     done = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True)
     return [line.split(" => ")[1] for line in done.stdout.splitlines() if "libgcc_s.so.1 (" in line][:1]
 

@@ -23,7 +23,7 @@ def is_plain():
 
 
 def owner(uid, gid):
-    """Whom to give a file to: a plain user can to nobody else."""
+    """The owner to give a file to: a plain user can give it to nobody else."""
     return (os.geteuid(), os.getegid()) if is_plain() else (uid, gid)
 
 

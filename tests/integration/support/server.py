@@ -226,7 +226,7 @@ class SharedMount(OwnMount):
 
     @property
     def pid(self):
-        """What answers requests, not what watches over it."""
+        """The process that answers requests, not its supervisor."""
         return self.shared.pid
 
     def die(self):

@@ -140,7 +140,7 @@ class SharedOperations:
 
 
 def work(twins, rng, names, locks, ops):
-    """What each of the processes does."""
+    """The work of each process."""
     operations = SharedOperations(twins, rng, names, locks)
     try:
         for _ in range(ops):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test works with: lower directories, an upper, a mount of them, and the proof at the end
+"""The directories of a test: lower directories, an upper, a mount of them, and the proof at the end
 that no lower was touched."""
 import os
 import shutil

@@ -6,7 +6,7 @@ import stat
 
 _SLICE, _BLOCK = 1 << 20, 4096
 # Files from this size are written out first: delayed allocation would still change their blocks.
-# Those of smaller ones are not looked at.
+# The blocks of smaller files are not compared.
 _SETTLE = 1 << 20
 
 

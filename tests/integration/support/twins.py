@@ -10,7 +10,7 @@ from . import linux
 
 _LONG_AGO_NS = 1_262_304_000 * 10**9  # before 2010: set by utimens, so exactly equal in both
 _NOW_SLACK_NS = 60 * 10**9
-# What is not compared of an object, and why.
+# Properties of an object that are not compared, and why.
 NOT_COMPARED = {
     "atime": "a mount keeps no access times (noatime), a directory does",
     "ctime": "a copy-up changes it; not before mtime, and the kernel's is the server's",
@@ -107,7 +107,7 @@ class Twins:
         self.both(types, f"entry types of {directory}")
 
     def _compare_with_server(self, path):
-        """What the kernel remembers of an object must be what the server says of it."""
+        """The kernel's attributes of an object must be the server's."""
         where = os.path.join(self.mount, path)
         differences = linux.attributes(where).differences(linux.attributes(where, is_asked=True))
         if not path:

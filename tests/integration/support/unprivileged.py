@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no ordinary user may do, on any file system. In mode "plain" a test that comes to it is skipped there, with the
+"""Operations that no ordinary user may do, on any file system. In mode "plain" a test that comes to it is skipped there, with the
 reason; what may be refused by the mount alone is not in here, and fails."""
 import functools
 import os
@@ -56,7 +56,7 @@ def _refuse(reason, _call, *_args, **_keywords):
 
 
 def attempt(call):
-    """The call itself, for who wants to see the refusal."""
+    """The call itself, for a test that wants to see the refusal."""
     return call.args[0] if isinstance(call, functools.partial) else call
 
 

@@ -19,7 +19,7 @@ def message(kind, payload=b"", version=VERSION, magic=MAGIC, length=None):
 
 
 def socket_name():
-    """What the socket of this process's namespaces is called."""
+    """The name of the socket of this process's namespaces."""
     return "-".join(str(os.stat(f"/proc/self/ns/{kind}").st_ino) for kind in ("user", "pid")) + ".sock"
 
 

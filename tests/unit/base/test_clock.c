@@ -2,6 +2,7 @@
 #include "veneer/base/clock.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -65,9 +66,19 @@ static void test_clock__wait_ends_when_it_is_told(void **state)
 	pthread_join(thread, NULL);
 }
 
+static void test_clock__units_tell_the_same_time(void **state)
+{
+	const int64_t s = clock_s(), ms = clock_ms(), ns = clock_ns();
+
+	(void)state;
+	assert_in_range(ms, s * 1000, s * 1000 + 1999);
+	assert_in_range(ns, ms * 1000000, ms * 1000000 + 1000000000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_clock__units_tell_the_same_time),
 		cmocka_unit_test(test_clock__wait_ends_when_its_time_has_come_and_not_before),
 		cmocka_unit_test(test_clock__wait_ends_when_it_is_told),
 	};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/stats.h"
 
+#include "support/counter.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,8 +80,8 @@ static void test_stats__no_bump_of_any_thread_is_lost(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, bump, NULL), 0);
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
-	assert_int_equal(stats_get(STATS_COPYUP_BYTES), 3ull * THREADS * BUMPS);
-	assert_int_equal(stats_get(STATS_COPYUPS), 0);
+	assert_int_equal(counter_total(STATS_COPYUP_BYTES), 3ull * THREADS * BUMPS);
+	assert_int_equal(counter_total(STATS_COPYUPS), 0);
 }
 
 static void test_stats__a_time_is_in_the_first_bucket_whose_bound_holds_it(void **state)
@@ -181,8 +183,8 @@ static void test_stats__a_request_counts_for_its_mount_and_in_the_totals_for_goo
 		assert_int_equal(all.ops[1].requests - before.ops[1].requests, 4);
 		assert_int_equal(stats_answered(&all.ops[1]) - stats_answered(&before.ops[1]), 4);
 		assert_int_equal(all.ops[1].errors - before.ops[1].errors, 1);
-		assert_int_equal(stats_get(STATS_READ_BYTES) - before.counters[STATS_READ_BYTES],
-				 50);
+		assert_int_equal(
+			counter_total(STATS_READ_BYTES) - before.counters[STATS_READ_BYTES], 50);
 		if (round < 2)
 			stats_free(round ? b : a);
 	}
@@ -243,6 +245,38 @@ static void test_stats__every_counter_and_kind_of_memory_has_its_own_name(void *
 		assert_non_null(stats_memory_name((enum stats_memory)i));
 }
 
+static void assert_manual_has(const char *manual, const char *name)
+{
+	char *quoted;
+
+	assert_true(asprintf(&quoted, "`%s`", name) > 0);
+	if (!strstr(manual, quoted))
+		fail_msg("man/veneer.1.md has no %s", quoted);
+	free(quoted);
+}
+
+static void test_stats__the_manual_has_every_name(void **state)
+{
+	FILE *f = fopen("man/veneer.1.md", "re");
+	char *manual = NULL, key[64];
+	size_t size = 0;
+
+	(void)state;
+	assert_non_null(f);
+	assert_true(getdelim(&manual, &size, '\0', f) > 0);
+	fclose(f);
+	for (int i = 0; i < STATS_COUNTERS; i++) {
+		const struct stats_name *n = stats_name((enum stats_counter)i);
+
+		snprintf(key, sizeof(key), "%s.%s", n->group, n->key);
+		assert_manual_has(manual, key);
+		assert_manual_has(manual, n->line);
+	}
+	for (int i = 0; i < STATS_MEMORIES; i++)
+		assert_manual_has(manual, stats_memory_name((enum stats_memory)i));
+	free(manual);
+}
+
 static void test_stats__memory_comes_and_goes(void **state)
 {
 	char *p = malloc(1000);
@@ -275,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_stats__a_thread_counts_for_whom_it_works),
 		cmocka_unit_test(test_stats__what_was_not_copied_is_never_less_than_nothing),
 		cmocka_unit_test(test_stats__every_counter_and_kind_of_memory_has_its_own_name),
+		cmocka_unit_test(test_stats__the_manual_has_every_name),
 		cmocka_unit_test(test_stats__memory_comes_and_goes),
 	};
 

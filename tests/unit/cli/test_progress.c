@@ -91,12 +91,12 @@ static void test_progress__time_left_follows_the_rate(void **state)
 	begin(&p, false, 20);
 	assert_true(progress_is_due(&p));
 	assert_false(progress_is_due(&p));
-	progress_show(&p, "file", 1, 4, 20 << 20, 80 << 20, ", more");
+	progress_show(&p, "file", &(struct progress_point){ 1, 4, 20 << 20, 80 << 20 }, ", more");
 	assert_non_null(strstr(hear(&h), "1 of 4 files, 20 MiB of 80 MiB, "));
 	assert_int_equal(sscanf(strrchr(h.text, '/'), "/s, %u s left", &left_s), 1);
 	assert_true(left_s > 60 && left_s < 120);
 	assert_non_null(strstr(h.text, " s left, more\n"));
-	progress_show(&p, "file", 1, 4, 20 << 20, 0, "");
+	progress_show(&p, "file", &(struct progress_point){ 1, 4, 20 << 20, 0 }, "");
 	assert_null(strstr(hear(&h), "left"));
 	stop_listening(&h);
 }

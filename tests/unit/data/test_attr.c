@@ -3,11 +3,13 @@
 
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/replay.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #define BIG 50000

@@ -3,6 +3,7 @@
 
 #include "veneer/data/copy_range.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
 #include "veneer/data/read.h"
 
 #include <linux/falloc.h>

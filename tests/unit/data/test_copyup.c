@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "data/partial_mark.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/remove.h"
@@ -274,13 +275,13 @@ static void test_copyup__origin_is_written_once(void **state)
 	free(tree_put_pattern(d, "lower/a/f", BIG, 1));
 	tree_mount(d, "volatile");
 	i = tree_get(d, "a/f");
-	assert_int_equal(copyup_fix_origin(d->t, i, NULL), 0);
+	assert_int_equal(partial_mark_fix(d->t, i, NULL), 0);
 	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
 	snprintf(path, sizeof(path), "%s/upper/a/f", d->s.path);
 	before = getxattr(path, "user.veneer.partial", NULL, 0);
-	assert_int_equal(copyup_fix_origin(d->t, i, NULL), 0);
+	assert_int_equal(partial_mark_fix(d->t, i, NULL), 0);
 	assert_int_equal(getxattr(path, "user.veneer.partial", NULL, 0), before + 3);
-	assert_int_equal(copyup_fix_origin(d->t, i, NULL), 0);
+	assert_int_equal(partial_mark_fix(d->t, i, NULL), 0);
 	assert_int_equal(getxattr(path, "user.veneer.partial", NULL, 0), before + 3);
 }
 

@@ -2,6 +2,8 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/union/lookup.h"
 
@@ -301,12 +303,12 @@ static void test_cow__what_an_unasked_sync_lost_the_next_fsync_tells(void **stat
 	i = tree_get(d, "f");
 	assert_int_equal(cow_write(d->t, i, "x", 1, 100), 0);
 	i->sync_error = -EIO; /* as a failed sync leaves it */
-	assert_int_equal(cow_sync_unasked(d->t, i), -EIO);
+	assert_int_equal(cow_fsync_unasked(d->t, i), -EIO);
 	assert_int_not_equal(mapfile_pending(d->t->map, i->src.id), MAPFILE_CLEAN);
-	assert_int_equal(cow_sync_unasked(d->t, i), -EIO);
+	assert_int_equal(cow_fsync_unasked(d->t, i), -EIO);
 	assert_int_equal(cow_fsync(d->t, i, true), -EIO);
 	assert_int_equal(cow_fsync(d->t, i, true), 0);
-	assert_int_equal(cow_sync_unasked(d->t, i), 0);
+	assert_int_equal(cow_fsync_unasked(d->t, i), 0);
 	free(data);
 }
 

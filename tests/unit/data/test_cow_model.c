@@ -5,7 +5,7 @@
 
 #include "map/mapfile-internal.h"
 #include "veneer/base/buf.h"
-#include "veneer/data/cow.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/data/rename.h"
 #include "veneer/layer/fd_cache.h"

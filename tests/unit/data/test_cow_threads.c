@@ -5,12 +5,14 @@
 #include "veneer/data/attr.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 

@@ -2,6 +2,8 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/create.h"
 #include "veneer/data/materialize.h"
 #include "veneer/data/remove.h"
@@ -260,8 +262,9 @@ static void test_materialize__mount_above_reads_on(void **state)
 		struct mount_opts opts;
 
 		snprintf(text, sizeof(text), "lowerdir=%s/upper:%s/lower", d->s.path, d->s.path);
-		assert_int_equal(
-			options_parse(4, argv, "/", true, &opts, above.err, sizeof(above.err)), 0);
+		assert_int_equal(options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts,
+					       above.err, sizeof(above.err)),
+				 0);
 		assert_int_equal(mount_open(&above.m, &opts, above.err, sizeof(above.err)), 0);
 		above.t = &above.m.tree;
 	}

@@ -2,6 +2,7 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
 #include "veneer/data/read.h"
 
 #include <linux/falloc.h>

@@ -3,6 +3,7 @@
  * gives. */
 #include "veneer/data/read_plan.h"
 
+#include "support/counter.h"
 #include "support/tree.h"
 
 #include "veneer/base/stats.h"
@@ -97,9 +98,9 @@ static void test_read_plan__lower_file_comes_from_windows(void **state)
 	for (size_t k = 0; k < LARGE; k++)
 		assert_int_equal((unsigned char)buf[k], 0x5a);
 	read_plan_release(&p);
-	hits = stats_get(STATS_WINDOW_HITS);
+	hits = counter_total(STATS_WINDOW_HITS);
 	expect(d, i, data, SIZE, LARGE, 4096);
-	assert_int_equal(stats_get(STATS_WINDOW_HITS) - hits, LARGE / 4096);
+	assert_int_equal(counter_total(STATS_WINDOW_HITS) - hits, LARGE / 4096);
 	expect_random(d, i, data, SIZE, &seed);
 	free(data);
 	free(buf);
@@ -244,9 +245,9 @@ static void test_read_plan__second_mount_of_the_layer_hits(void **state)
 	assert_int_equal(link(from, to), 0);
 	tree_mount(other, "volatile");
 	change(other, tree_get(other, "g"), data, 5000, 10, 8);
-	misses = stats_get(STATS_WINDOW_MISSES);
+	misses = counter_total(STATS_WINDOW_MISSES);
 	expect(other, tree_get(other, "g"), data, SIZE, SIZE, 0);
-	assert_int_equal(stats_get(STATS_WINDOW_MISSES), misses);
+	assert_int_equal(counter_total(STATS_WINDOW_MISSES), misses);
 	tree_unmount(other);
 	assert_int_equal(tree_teardown(&second), 0);
 	free(data);

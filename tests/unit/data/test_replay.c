@@ -354,8 +354,9 @@ static int perform(struct union_fs *t, struct ready *y, bool again)
 	if (!strncmp(verb, "rm", 2))
 		return replay_remove(t, y->dir, y->name, !strcmp(verb, "rmdir"));
 	if (again)
-		return replay_rename(t, n, y->dir, y->name, y->to_dir, y->to_name,
-				     flags_of(&y->op));
+		return replay_rename(
+			t, n, &(struct replay_names){ y->dir, y->name, y->to_dir, y->to_name },
+			flags_of(&y->op));
 	return rename_entry(t, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
 }
 
@@ -567,7 +568,7 @@ static void drop_layers(struct tree_dirs *d)
 
 static char *raw_of(struct tree_dirs *d)
 {
-	char *path, *text = calloc(1, TEXT_BYTES);
+	char *path = NULL, *text = calloc(1, TEXT_BYTES);
 
 	assert_true(text && asprintf(&path, "%s/upper", d->s.path) > 0);
 	list_raw(path, "", text);

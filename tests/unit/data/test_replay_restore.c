@@ -3,6 +3,7 @@
  * the next one finds what they meant. */
 #include "support/recovery.h"
 
+#include "data/partial_mark.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/remove.h"
@@ -69,7 +70,7 @@ static void half_rename(struct tree_dirs *d, struct will *w, const char *name, c
 	assert_int_equal(lookup_name(d->t, dir, name, &i, &st), 0);
 	assert_true(lookup_name(d->t, dir, to, &victim, &st) <= 0);
 	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
-	assert_int_equal(copyup_fix_origin(d->t, i, NULL), 0);
+	assert_int_equal(partial_mark_fix(d->t, i, NULL), 0);
 	hold(d, victim);
 	assert_non_null(begin(INTENT_RENAME, dir, name, to));
 	intent_log_about(inode_for_intent(i), inode_for_intent(victim));

@@ -4,6 +4,7 @@
 #include "data/zero_blocks.h"
 #include "map/mapfile-internal.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
 
 #include <linux/falloc.h>
 #include <string.h>

@@ -4,21 +4,22 @@
 #include "veneer/data/cow.h"
 #include "veneer/jobs/checkpoint.h"
 
+#include <pthread.h>
 #include <time.h>
 
 static void test_checkpoint__stops_without_waiting_for_its_interval(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct timespec before, after;
-	struct checkpoint *c;
+	struct worker *c;
 
 	tree_mount(d, "volatile");
 	assert_int_equal(checkpoint_start(d->t, &c), 0);
 	clock_gettime(CLOCK_MONOTONIC, &before);
-	checkpoint_stop(c);
+	worker_stop(c);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	assert_true(after.tv_sec - before.tv_sec < 3);
-	checkpoint_stop(NULL);
+	worker_stop(NULL);
 }
 
 static void test_checkpoint__mount_without_upper_has_none(void **state)

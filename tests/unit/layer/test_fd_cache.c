@@ -3,6 +3,7 @@
 
 #include "veneer/layer/fd_cache.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 static int new_fd(void)

@@ -5,6 +5,7 @@
 #include "veneer/data/read.h"
 
 #include <dirent.h>
+#include <pthread.h>
 
 #define LAYERS_MAX 8
 

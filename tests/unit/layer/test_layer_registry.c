@@ -6,6 +6,7 @@
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 

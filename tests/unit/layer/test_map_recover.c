@@ -13,6 +13,7 @@
 #include "veneer/map/session_epoch.h"
 
 #include <grp.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -124,7 +125,7 @@ static struct layer *open_upper(struct tree_dirs *d)
 	return l;
 }
 
-static void test_map_recover__adopting_takes_only_what_may_have_been_lost(void **state)
+static void test_map_recover__entering_again_takes_only_what_may_have_been_lost(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mapfile *map;
@@ -138,13 +139,13 @@ static void test_map_recover__adopting_takes_only_what_may_have_been_lost(void *
 	_cleanup_(closep) int fd = openat(l->rootfd, "dir/f", O_RDONLY);
 
 	/* The file is known. */
-	assert_int_equal(map_recover_adopt(l, map, &m, fd), 0);
-	assert_int_equal(map_recover_adopt(l, map, &m, -EACCES), -EACCES);
+	assert_int_equal(map_recover_enter(l, map, &m, fd), 0);
+	assert_int_equal(map_recover_enter(l, map, &m, -EACCES), -EACCES);
 	/* No unclean boot lost this one. */
 	m.file_id += 5;
-	assert_int_equal(map_recover_adopt(l, map, &m, fd), -ENOENT);
+	assert_int_equal(map_recover_enter(l, map, &m, fd), -ENOENT);
 	m.uuid_low++;
-	assert_int_equal(map_recover_adopt(l, map, &m, fd), -ENOENT);
+	assert_int_equal(map_recover_enter(l, map, &m, fd), -ENOENT);
 	layer_unref(l);
 }
 
@@ -402,7 +403,7 @@ int main(void)
 		row(test_map_recover__callback_that_fails_ends_it),
 		row(test_map_recover__unknown_id_has_no_file),
 		row(test_map_recover__extents_that_lie_are_not_asked),
-		row(test_map_recover__adopting_takes_only_what_may_have_been_lost),
+		row(test_map_recover__entering_again_takes_only_what_may_have_been_lost),
 		row(test_map_recover__file_whose_record_was_lost_keeps_its_lower_bytes),
 		row(test_map_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors),
 		row(test_map_recover__each_of_many_files_has_its_own_blocks),

@@ -183,7 +183,7 @@ static void test_mapcopy__file_that_lacks_synced_blocks_is_damaged(void **state)
 	session_epoch_for_tests = BOOT_B;
 	mf = maps_open(l, MAPFILE_ORDERED, &rebuild);
 	assert_int_equal(mapfile_count(mf), 0);
-	assert_int_equal(mapfile_file_adopt(mf, id, MIB, &rebuild), -ENOENT);
+	assert_int_equal(mapfile_file_enter_again(mf, id, MIB, &rebuild), -ENOENT);
 	mapfile_close(mf);
 }
 

@@ -3,6 +3,7 @@
  * torn or out of order: what is read then is the committed state after some record, at least the
  * last one promised. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -269,11 +270,11 @@ static void test_mapfile_sync__lost_ids_can_be_entered_again_and_no_others(void 
 	for (int i = 0; i < 2; i++) {
 		struct mapfile *mf = maps_open(l, i == 0 ? MAPFILE_READONLY : 0, NULL);
 
-		assert_int_equal(mapfile_file_adopt(mf, c.fresh, MIB, &rebuild), -EEXIST);
-		assert_int_equal(mapfile_file_adopt(mf, FORMAT_LOST_IDS + 99, MIB, &rebuild),
+		assert_int_equal(mapfile_file_enter_again(mf, c.fresh, MIB, &rebuild), -EEXIST);
+		assert_int_equal(mapfile_file_enter_again(mf, FORMAT_LOST_IDS + 99, MIB, &rebuild),
 				 -ENOENT);
-		assert_int_equal(mapfile_file_adopt(mf, lost, MIB, &rebuild), 0);
-		assert_int_equal(mapfile_file_adopt(mf, lost + 1, MIB, NULL), 0);
+		assert_int_equal(mapfile_file_enter_again(mf, lost, MIB, &rebuild), 0);
+		assert_int_equal(mapfile_file_enter_again(mf, lost + 1, MIB, NULL), 0);
 		assert_true(maps_is_own(mf, lost, 44));
 		assert_false(maps_is_own(mf, lost + 1, 44));
 		assert_int_equal(mapfile_count(mf), 6);
@@ -286,7 +287,7 @@ static void test_mapfile_sync__lost_ids_can_be_entered_again_and_no_others(void 
 	assert_int_equal(mapfile_file_gone(mf, lost), 0);
 	mapfile_close(mf);
 	mf = maps_open(l, 0, NULL);
-	assert_int_equal(mapfile_file_adopt(mf, lost, MIB, &rebuild), -ENOENT);
+	assert_int_equal(mapfile_file_enter_again(mf, lost, MIB, &rebuild), -ENOENT);
 	mapfile_close(mf);
 }
 
@@ -381,7 +382,7 @@ static void test_mapfile_sync__what_a_killed_server_forgot_stays_for_a_while(voi
 
 /* The entries are in the log only; a hole dug there would take the extents away that told it
  * before. */
-static void test_mapfile_sync__an_adopted_file_is_not_durable_by_itself(void **state)
+static void test_mapfile_sync__a_file_entered_again_is_not_durable_by_itself(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
@@ -393,7 +394,7 @@ static void test_mapfile_sync__an_adopted_file_is_not_durable_by_itself(void **s
 
 	struct mapfile *mf = maps_open(l, MAPFILE_TRUE_EXTENTS, NULL);
 
-	assert_int_equal(mapfile_file_adopt(mf, lost, MIB, &rebuild), 0);
+	assert_int_equal(mapfile_file_enter_again(mf, lost, MIB, &rebuild), 0);
 	assert_false(mapfile_is_durable(mf, lost));
 	assert_int_equal(mapfile_commit(mf, lost, true), 0);
 	assert_true(mapfile_is_durable(mf, lost));
@@ -638,7 +639,7 @@ int main(void)
 		T(a_hole_on_disk_waits_for_its_commit),
 		T(what_a_killed_server_left_pending_waits_for_its_commit),
 		T(what_a_killed_server_forgot_stays_for_a_while),
-		T(an_adopted_file_is_not_durable_by_itself),
+		T(a_file_entered_again_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
 		T(reader_follows_appends_and_checkpoints),
 		T(checkpoints_lose_no_concurrent_append),

@@ -5,7 +5,7 @@
 #include "veneer/data/cow.h"
 #include "veneer/data/remove.h"
 #include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/privilege.h"
+#include "veneer/sys/probe.h"
 #include "veneer/tools/inspect.h"
 
 #include <fcntl.h>
@@ -126,7 +126,7 @@ static void test_mount__owners_in_attributes_start_at_the_root(void **state)
 	tree_unmount(d);
 	/* The upper has its say by now, but for who could be made to give privileges by it. */
 	tree_mount(d, "volatile");
-	if (privilege_is_trusted())
+	if (probe_is_trusted())
 		assert_null(d->t->upper->override);
 	else
 		assert_string_equal(d->t->upper->override, mode_xattr_for_option(2));

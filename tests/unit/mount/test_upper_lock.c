@@ -323,16 +323,16 @@ static void test_upper_lock__is_had_back_unless_there_was_another(void **state)
 	struct tree_dirs *d = *state;
 	struct writer w = begin(d, "work"), next;
 
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	refuse(d, "work");
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	next = begin(d, "work");
 	assert_int_equal(next.r, 0);
 	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&next);
 	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	once(d, "work2");
 	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&w);
@@ -345,7 +345,7 @@ static void test_upper_lock__is_had_back_from_a_reader(void **state)
 	struct writer w = begin(d, "work"), next;
 	int seized;
 
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	seized = seize(d, LOCK_SH);
 	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	assert_true(w.l.is_contested);
@@ -355,7 +355,7 @@ static void test_upper_lock__is_had_back_from_a_reader(void **state)
 	end(&w);
 	once(d, "work2");
 	w = begin(d, "work");
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	next = begin(d, "work2");
 	assert_int_equal(next.r, 0);
 	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
@@ -373,7 +373,7 @@ static void test_upper_lock__contested_one_is_not_let_go(void **state)
 	once(d, "work");
 	seized = seize(d, LOCK_SH);
 	w = begin(d, "work");
-	upper_lock_let_go(&w.l, w.dirs.upper);
+	upper_lock_yield(&w.l, w.dirs.upper);
 	refuse(d, "work");
 	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&w);

@@ -8,8 +8,9 @@
 #include <time.h>
 
 struct server {
-	int top, parent, workfd, fd;
-	char *name, err[512], path[PATH_MAX + 64];
+	struct workdir work;
+	int top, fd;
+	char err[512], path[PATH_MAX + 64];
 };
 
 static void serve(struct tree_dirs *d, struct server *s, int sig)
@@ -21,17 +22,15 @@ static void serve(struct tree_dirs *d, struct server *s, int sig)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	snprintf(s->path, sizeof(s->path), "%s/work", d->s.path);
 	s->top = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_int_equal(workdir_open(s->top, s->path, &s->parent, &s->name, &s->workfd, s->err,
-				      sizeof(s->err)),
-			 0);
-	assert_int_equal(upper_takeover_listen(s->workfd, sig, &s->fd), 0);
+	assert_int_equal(workdir_open(s->top, s->path, &s->work, s->err, sizeof(s->err)), 0);
+	assert_int_equal(upper_takeover_listen(s->work.fd, sig, &s->fd), 0);
 }
 
 static void leave(struct server *s)
 {
 	close(s->fd);
 	close(s->top);
-	workdir_close(s->parent, s->name, s->workfd);
+	workdir_close(&s->work);
 }
 
 static bool got(int sig)
@@ -55,6 +54,22 @@ static void test_upper_takeover__server_hears_who_asks_for_its_upper(void **stat
 	assert_true(got(SIGRTMIN + 2));
 	assert_true(upper_takeover_is_asked(s.fd, 7, 42));
 	assert_false(upper_takeover_is_asked(s.fd, 7, 42));
+	leave(&s);
+}
+
+static void test_upper_takeover__what_was_read_is_no_signal(void **state)
+{
+	struct server s;
+
+	serve(*state, &s, SIGRTMIN + 2);
+	upper_takeover_ask(s.top, 7, 43);
+	while (got(SIGRTMIN + 2))
+		;
+	assert_false(upper_takeover_is_asked(s.fd, 7, 42));
+	assert_false(got(SIGRTMIN + 2));
+	upper_takeover_ask(s.top, 7, 42);
+	assert_true(got(SIGRTMIN + 2));
+	assert_true(upper_takeover_is_asked(s.fd, 7, 42));
 	leave(&s);
 }
 
@@ -130,6 +145,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_upper_takeover__server_hears_who_asks_for_its_upper),
+		row(test_upper_takeover__what_was_read_is_no_signal),
 		row(test_upper_takeover__other_uppers_are_not_meant),
 		row(test_upper_takeover__every_server_of_the_work_directory_is_asked),
 		row(test_upper_takeover__asking_never_waits_and_never_follows),

@@ -10,37 +10,39 @@
 #include <sys/wait.h>
 
 struct work {
-	int parent, fd;
-	char *name, err[512];
+	struct workdir at;
+	char err[512];
 };
 
 static int open_work(struct tree_dirs *d, struct work *w)
 {
 	char path[PATH_MAX + 64];
 
-	*w = (struct work){ .parent = -1, .fd = -1 };
+	*w = (struct work){ .at = WORKDIR_NONE };
 	snprintf(path, sizeof(path), "%s/work", d->s.path);
 	_cleanup_(closep) int top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	return workdir_open(top, path, &w->parent, &w->name, &w->fd, w->err, sizeof(w->err));
+	return workdir_open(top, path, &w->at, w->err, sizeof(w->err));
 }
 
 static void test_workdir__each_mount_has_its_own_and_takes_it_along(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct work a, b;
+	char *name;
 
 	assert_int_equal(open_work(d, &a), 0);
 	assert_int_equal(open_work(d, &b), 0);
-	assert_string_not_equal(a.name, b.name);
+	assert_string_not_equal(a.at.name, b.at.name);
 	/* The second has not taken the first for dead. */
-	assert_int_equal(faccessat(a.parent, a.name, F_OK, 0), 0);
-	assert_int_equal(mkdirat(a.fd, "left", 0700), 0);
-	workdir_close(a.parent, strdup(a.name), a.fd);
-	assert_int_equal(faccessat(b.parent, a.name, F_OK, 0), -1);
-	assert_int_equal(faccessat(b.parent, b.name, F_OK, 0), 0);
-	workdir_close(b.parent, b.name, b.fd);
-	free(a.name);
+	assert_int_equal(faccessat(a.at.parent, a.at.name, F_OK, 0), 0);
+	assert_int_equal(mkdirat(a.at.fd, "left", 0700), 0);
+	name = strdup(a.at.name);
+	workdir_close(&a.at);
+	assert_int_equal(faccessat(b.at.parent, name, F_OK, 0), -1);
+	assert_int_equal(faccessat(b.at.parent, b.at.name, F_OK, 0), 0);
+	workdir_close(&b.at);
+	free(name);
 }
 
 static void test_workdir__handle_leads_to_the_directory_and_to_no_other(void **state)
@@ -53,12 +55,12 @@ static void test_workdir__handle_leads_to_the_directory_and_to_no_other(void **s
 
 	assert_int_equal(open_work(d, &w), 0);
 	snprintf(path, sizeof(path), "%s/work", d->s.path);
-	n = workdir_handle(path, w.name, w.fd, handle);
+	n = workdir_handle(path, &w.at, handle);
 	assert_int_equal(n, strlen(handle));
 	fd = workdir_open_handle(handle);
 	assert_true(fd >= 0);
 	assert_int_equal(fstat(fd, &found), 0);
-	assert_int_equal(fstat(w.fd, &st), 0);
+	assert_int_equal(fstat(w.at.fd, &st), 0);
 	assert_int_equal(found.st_ino, st.st_ino);
 	close(fd);
 	/* Another number, another name, no path. */
@@ -68,7 +70,7 @@ static void test_workdir__handle_leads_to_the_directory_and_to_no_other(void **s
 	assert_int_equal(workdir_open_handle("1:2:3 veneer-1"), -ESTALE);
 	assert_int_equal(workdir_open_handle("1:2:3 "), -ESTALE);
 	assert_int_equal(workdir_open_handle(""), -ESTALE);
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 	assert_int_equal(workdir_open_handle(handle), -ENOENT);
 }
 
@@ -82,13 +84,13 @@ static void test_workdir__what_dead_mounts_left_is_removed(void **state)
 	assert_int_equal(open_work(d, &w), 0);
 	assert_false(tree_is_there(d, "work/work/veneer-dead"));
 	assert_true(tree_is_there(d, "work/work/others/file"));
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 }
 
 /* In a mount namespace of a child's own. 0, 1 where that is not allowed, or what failed. */
 static int open_on_full_disk(const char *path)
 {
-	struct work w = { .parent = -1, .fd = -1 };
+	struct work w = { .at = WORKDIR_NONE };
 	char file[32];
 	int top;
 
@@ -107,11 +109,11 @@ static int open_on_full_disk(const char *path)
 		;
 	if (errno != ENOSPC)
 		return 3;
-	if (workdir_open(top, path, &w.parent, &w.name, &w.fd, w.err, sizeof(w.err)) < 0)
+	if (workdir_open(top, path, &w.at, w.err, sizeof(w.err)) < 0)
 		return 4;
-	if (strcmp(w.name, "veneer-dead") || faccessat(w.fd, "deep", F_OK, 0) == 0)
+	if (strcmp(w.at.name, "veneer-dead") || faccessat(w.at.fd, "deep", F_OK, 0) == 0)
 		return 5;
-	return mkdirat(w.fd, "own", 0700) < 0 ? 6 : 0;
+	return mkdirat(w.at.fd, "own", 0700) < 0 ? 6 : 0;
 }
 
 static void test_workdir__where_there_is_no_room_a_dead_mounts_is_taken_over(void **state)
@@ -153,7 +155,7 @@ static void test_workdir__link_in_its_place_is_not_followed(void **state)
 static void test_workdir__close_ignores_what_was_never_opened(void **state)
 {
 	(void)state;
-	workdir_close(-1, NULL, -1);
+	workdir_close(&WORKDIR_NONE);
 }
 
 static void put_boot(struct tree_dirs *d, const char *boot)
@@ -164,7 +166,8 @@ static void put_boot(struct tree_dirs *d, const char *boot)
 static int check(struct tree_dirs *d, struct work *w, bool is_volatile)
 {
 	(void)d;
-	return workdir_check_volatile(w->parent, "/the/work", is_volatile, w->err, sizeof(w->err));
+	return workdir_check_volatile(w->at.parent, "/the/work", is_volatile, w->err,
+				      sizeof(w->err));
 }
 
 static void test_workdir__volatile_mark_of_this_boot_may_go_on(void **state)
@@ -179,7 +182,7 @@ static void test_workdir__volatile_mark_of_this_boot_may_go_on(void **state)
 	assert_true(tree_is_there(d, "work/work/incompat/volatile"));
 	assert_int_equal(check(d, &w, true), 0);
 	assert_int_equal(check(d, &w, false), 0);
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 }
 
 /* A server that is killed while it takes a mount over must not leave a mark without a boot. */
@@ -199,7 +202,7 @@ static void test_workdir__volatile_mark_is_made_whole_and_once(void **state)
 	assert_int_equal(check(d, &w, true), 0);
 	assert_int_equal(fstatat(d->s.fd, at, &st, 0), 0);
 	assert_int_equal(st.st_mtim.tv_sec, 0);
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 }
 
 static void test_workdir__volatile_mark_of_another_boot_is_refused(void **state)
@@ -212,7 +215,7 @@ static void test_workdir__volatile_mark_of_another_boot_is_refused(void **state)
 	assert_int_equal(check(d, &w, false), -EINVAL);
 	assert_int_equal(check(d, &w, true), -EINVAL);
 	assert_non_null(strstr(w.err, "/the/work/work/incompat/volatile"));
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 }
 
 static void test_workdir__volatile_mark_that_overlayfs_left_is_refused(void **state)
@@ -223,7 +226,7 @@ static void test_workdir__volatile_mark_that_overlayfs_left_is_refused(void **st
 	tree_put_dir(d, "work/work/incompat/volatile");
 	assert_int_equal(open_work(d, &w), 0);
 	assert_int_equal(check(d, &w, true), -EINVAL);
-	workdir_close(w.parent, w.name, w.fd);
+	workdir_close(&w.at);
 }
 
 static void test_workdir__volatile_mark_goes_at_the_end_of_the_last_mount(void **state)
@@ -232,20 +235,20 @@ static void test_workdir__volatile_mark_goes_at_the_end_of_the_last_mount(void *
 	struct work a, b;
 
 	assert_int_equal(open_work(d, &a), 0);
-	assert_false(workdir_is_volatile(a.parent));
+	assert_false(workdir_is_volatile(a.at.parent));
 	assert_int_equal(check(d, &a, true), 0);
-	assert_true(workdir_is_volatile(a.parent));
+	assert_true(workdir_is_volatile(a.at.parent));
 	assert_int_equal(open_work(d, &b), 0);
-	workdir_end_volatile(a.parent, a.name, a.fd);
-	assert_true(workdir_is_volatile(a.parent));
-	workdir_close(a.parent, a.name, a.fd);
-	workdir_end_volatile(b.parent, b.name, b.fd);
-	assert_false(workdir_is_volatile(b.parent));
+	workdir_end_volatile(&a.at);
+	assert_true(workdir_is_volatile(a.at.parent));
+	workdir_close(&a.at);
+	workdir_end_volatile(&b.at);
+	assert_false(workdir_is_volatile(b.at.parent));
 	assert_false(tree_is_there(d, "work/work/incompat"));
 	/* The name of another boot is not accepted. */
 	put_boot(d, "another");
-	assert_false(workdir_is_volatile(b.parent));
-	workdir_close(b.parent, b.name, b.fd);
+	assert_false(workdir_is_volatile(b.at.parent));
+	workdir_close(&b.at);
 }
 
 static void test_workdir__mount_takes_what_is_unfinished_along(void **state)

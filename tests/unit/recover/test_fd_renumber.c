@@ -13,7 +13,7 @@
 /* A file that tells k. */
 static int tagged(int k, int at_least)
 {
-	_cleanup_(closep) int fd = memfd_create("seat", MFD_CLOEXEC);
+	_cleanup_(closep) int fd = memfd_create("slot", MFD_CLOEXEC);
 	int moved;
 
 	assert_true(fd >= 0);

@@ -47,7 +47,7 @@ static int listener(void)
 	int fd, dir = open("/var/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char name[64];
 
-	snprintf(name, sizeof(name), "veneer-succession-%d", (int)getpid());
+	snprintf(name, sizeof(name), "veneer-handoff-%d", (int)getpid());
 	if (sock_listen(dir, name, &fd) < 0)
 		return -1;
 	unlinkat(dir, name, 0);
@@ -155,12 +155,12 @@ static int be_wrong(int fd)
 {
 	static uint8_t bytes[WIRE_MESSAGE_MAX];
 	int fds[SOCK_FDS_MAX];
-	size_t len, n;
+	size_t n;
+	int len = sock_recv(fd, bytes, sizeof(bytes), fds, &n);
 
-	if (sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 ||
-	    sock_send(fd, bytes, len, NULL, 0, 1000) < 0)
+	if (len < 0 || sock_send(fd, bytes, (size_t)len, NULL, 0, 1000) < 0)
 		return WRONG;
-	while (sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) == 0 && len)
+	while (sock_recv(fd, bytes, sizeof(bytes), fds, &n) > 0)
 		sock_close_fds(fds, n);
 	return FINE;
 }
@@ -220,18 +220,18 @@ static int be_asked(int fd)
 {
 	static uint8_t bytes[WIRE_MESSAGE_MAX];
 	int fds[SOCK_FDS_MAX];
-	size_t len, n;
+	size_t n;
 
-	return sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 ? WRONG : be_old(fd);
+	return sock_recv(fd, bytes, sizeof(bytes), fds, &n) < 0 ? WRONG : be_old(fd);
 }
 
 static int be_asked_and_told(int fd)
 {
 	static uint8_t bytes[WIRE_MESSAGE_MAX];
 	int fds[SOCK_FDS_MAX];
-	size_t len, n;
+	size_t n;
 
-	return sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 ? WRONG : be_told(fd);
+	return sock_recv(fd, bytes, sizeof(bytes), fds, &n) < 0 ? WRONG : be_told(fd);
 }
 
 static bool *has_ended;

@@ -5,6 +5,7 @@
 #include "veneer/base/cleanup.h"
 
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mount.h>

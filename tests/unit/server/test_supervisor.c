@@ -3,6 +3,7 @@
 
 #include "server/supervisor.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>

@@ -2,6 +2,8 @@
 #include "support/model.h"
 
 #include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
+#include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/union/lookup.h"
 

@@ -5,6 +5,11 @@
 
 #include "veneer/mount/options.h"
 
+/* The words for the kernel that are there without an option. */
+#define KERNEL_USER "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions"
+#define KERNEL_ROOT KERNEL_USER ",allow_other,suid"
+#define NOATIME	    ",noatime"
+
 /* The error text of the last parse_words. */
 extern char parse_error[256];
 

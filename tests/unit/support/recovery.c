@@ -68,7 +68,8 @@ static void parse(struct recovery *h, struct mount_opts *opts)
 	free(copy);
 	if (*h->options)
 		snprintf(all + n, sizeof(all) - (size_t)n, ",%s", h->options);
-	if (options_parse(4, argv, "/", true, opts, h->d->err, sizeof(h->d->err)) < 0)
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, opts, h->d->err,
+			  sizeof(h->d->err)) < 0)
 		fail_msg("options: %s", h->d->err);
 	/* No threads: this process makes children that are no forks. */
 	opts->is_offline = true;
@@ -124,8 +125,9 @@ int recovery_take(struct recovery *h, int slots, int names)
 
 	parse(h, &opts);
 	copy_dirs(&h->dirs, &dirs);
-	r = mount_reopen_at(&h->d->m, &opts, &dirs, &(struct mount_left){ slots, names, -1, NULL },
-			    h->d->err, sizeof(h->d->err));
+	r = mount_reopen_at(&h->d->m, &opts, &dirs,
+			    &(struct mount_saved_tables){ slots, names, -1, NULL }, h->d->err,
+			    sizeof(h->d->err));
 	if (r < 0)
 		mount_close(&h->d->m);
 	else

@@ -13,6 +13,7 @@
 
 #include "support/scratch.h"
 #include "veneer/mount/mount.h"
+#include "veneer/union/inode_struct.h"
 
 #include <sys/stat.h>
 

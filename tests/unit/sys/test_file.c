@@ -336,9 +336,21 @@ static void test_file__flock_names_its_holder(void **state)
 	close(other);
 }
 
+static void test_file__text_is_cut_where_there_is_no_room(void **state)
+{
+	char text[5] = "xxxx";
+
+	(void)state;
+	assert_int_equal(file_read_text("/proc/self/no such file", text, sizeof(text)), -ENOENT);
+	assert_string_equal(text, "");
+	assert_int_equal(file_read_text("/proc/self/status", text, sizeof(text)), 4);
+	assert_string_equal(text, "Name");
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_file__text_is_cut_where_there_is_no_room),
 		cmocka_unit_test(test_file__pread_is_short_only_at_the_end),
 		cmocka_unit_test(test_file__pwritev_takes_any_number_of_pieces),
 		cmocka_unit_test(test_file__write_out_takes_files_alone),

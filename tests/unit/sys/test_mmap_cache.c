@@ -2,6 +2,7 @@
 /* Windows are looked at as those who use them do: by the kernel, in a write to a pipe. */
 #include "veneer/sys/mmap_cache.h"
 
+#include "support/counter.h"
 #include "support/scratch.h"
 #include "veneer/base/stats.h"
 
@@ -58,9 +59,9 @@ static int setup(void **state)
 	(void)state;
 	mmap_cache_set_budget(0);
 	mmap_cache_set_budget((size_t)SIZE * 2);
-	hits_before = stats_get(STATS_WINDOW_HITS);
-	misses_before = stats_get(STATS_WINDOW_MISSES);
-	evictions_before = stats_get(STATS_WINDOW_EVICTIONS);
+	hits_before = counter_total(STATS_WINDOW_HITS);
+	misses_before = counter_total(STATS_WINDOW_MISSES);
+	evictions_before = counter_total(STATS_WINDOW_EVICTIONS);
 	return 0;
 }
 
@@ -78,12 +79,12 @@ static int teardown(void **state)
 
 static uint64_t hits(void)
 {
-	return stats_get(STATS_WINDOW_HITS) - hits_before;
+	return counter_total(STATS_WINDOW_HITS) - hits_before;
 }
 
 static uint64_t misses(void)
 {
-	return stats_get(STATS_WINDOW_MISSES) - misses_before;
+	return counter_total(STATS_WINDOW_MISSES) - misses_before;
 }
 
 static size_t mapped(void)
@@ -266,7 +267,7 @@ static void test_mmap_cache__budget_is_obeyed_to_the_byte(void **state)
 		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 		assert_true(mapped() <= 3 * MMAP_CACHE_BYTES);
 	}
-	assert_int_equal(stats_get(STATS_WINDOW_EVICTIONS) - evictions_before, WINDOWS - 3);
+	assert_int_equal(counter_total(STATS_WINDOW_EVICTIONS) - evictions_before, WINDOWS - 3);
 	mmap_cache_set_budget(2 * MMAP_CACHE_BYTES - 1);
 	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 	mmap_cache_set_budget(MMAP_CACHE_BYTES - 1);

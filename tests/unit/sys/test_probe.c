@@ -11,6 +11,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include <cmocka.h>
 
@@ -203,9 +205,40 @@ static void test_probe__want_of_room_is_no_want_of_abilities(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void test_probe__trusted_is_what_the_kernel_lets_be_written(void **state)
+{
+	char path[] = "/var/tmp/veneer-privilege-XXXXXX";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(probe_is_trusted(), fsetxattr(fd, "trusted.veneer", "", 0, 0) == 0);
+	close(fd);
+}
+
+/* Not even with all capabilities of one. */
+static void test_probe__user_namespace_has_nothing_trusted(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWUSER) < 0 ? 77 : probe_is_trusted());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* Before this process has asked: what the child is told is then its own. */
+		cmocka_unit_test(test_probe__user_namespace_has_nothing_trusted),
+		cmocka_unit_test(test_probe__trusted_is_what_the_kernel_lets_be_written),
 		cmocka_unit_test(test_probe__answers_what_the_directory_can_do),
 		cmocka_unit_test(test_probe__leaves_nothing_behind),
 		cmocka_unit_test(test_probe__takes_an_o_path_directory),

@@ -4,6 +4,7 @@
 #include "veneer/base/cleanup.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>

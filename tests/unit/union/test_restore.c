@@ -39,7 +39,7 @@ static void write_middle(struct tree_dirs *d, struct inode *i)
 
 static bool is_unresolved(struct recovery *h, unsigned n)
 {
-	return inode_get(h->d->t, h->will->id[n])->is_unresolved;
+	return inode_get(h->d->t, h->will->id[n])->stage != INODE_RESOLVED;
 }
 
 static int is_stale(struct recovery *h, unsigned n)
@@ -624,7 +624,7 @@ static void live_dirty(struct tree_dirs *d, struct will *w)
 static void test_restore__what_the_dead_server_did_not_commit_is_committed(void **state)
 {
 	struct recovery *h = *state;
-	struct checkpoint *c;
+	struct worker *c;
 
 	put_layers(h);
 	recovery_die(h, "", live_dirty);
@@ -635,7 +635,7 @@ static void test_restore__what_the_dead_server_did_not_commit_is_committed(void 
 	for (unsigned n = 0;
 	     n < 200 && mapfile_pending(h->d->t->map, h->will->file) != MAPFILE_CLEAN; n++)
 		usleep(100000);
-	checkpoint_stop(c);
+	worker_stop(c);
 	assert_int_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
 }
 
