@@ -91,9 +91,8 @@ static int restore_backing(struct union_fs *t, struct passthrough_table *b)
 {
 	int r = 0;
 
-	LOCK_SCOPE(&t->lock);
-	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < node_table_end(t->nodes); id++) {
-		struct node_slot *s = node_table_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < inode_end(t); id++) {
+		struct node_slot *s = inode_slot(t, id);
 
 		if (s)
 			r = passthrough_table_restore(b, s);

@@ -1,31 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the inode table: inode.c keeps it, inode_names.c leads to
- * what is in it, inode_load.c fills it from what a dead server
- * left. */
+/* The inside of the inode table: inode.c keeps it, inode_names.c leads to what is in it,
+ * inode_load.c fills it from what a dead server left. */
 #pragma once
 
 #include "veneer/union/inode_struct.h"
 
+#define INODE_TABLE_SPARE_NAMES 2 /* what an exchange of two names takes */
+
+struct inode_table {
+	mutex_t lock;
+	GUARDED_BY(lock) struct htab names; /* struct name by (parent, name) */
+	/* struct inode by inode number in the upper; non-directories */
+	GUARDED_BY(lock) struct htab by_upper;
+	/* struct inode by layer and inode number of a hard-linked lower file */
+	GUARDED_BY(lock) struct htab by_lower;
+	/* where memory is short (inode_reserve) */
+	GUARDED_BY(lock) void *spare_names[INODE_TABLE_SPARE_NAMES], *spare_inode;
+	/* struct inode, no directories: inode_find_unresolved */
+	GUARDED_BY(lock) struct htab unresolved;
+	_Atomic size_t n_unresolved; /* written under lock */
+};
+
 struct name {
-	struct hlink link; /* in tree->names */
+	struct hlink link; /* in names of the table */
 	struct list_link of_inode;
 	struct inode *parent, *inode;
 	char name[];
 };
 
-/* All of it but the node table itself and the root. */
-void inode_table_prepare(struct union_fs *t);
+/* All of it but the node table itself and the root. 0 or -ENOMEM. */
+int inode_table_prepare(struct union_fs *t);
 /* An inode for a slot that is in use. NULL: no memory. */
 struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */
 int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
 		    size_t len);
-/* Under which an unresolved inode is in tree->unresolved. */
+/* Under which an unresolved inode is in `unresolved` of the table. */
 uint64_t inode_unresolved_key(const struct node_slot *s);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
 void inode_drop_unheld(struct union_fs *t, struct inode *i);
 
-/* For inode_names.c and inode_resolve.c; all under tree->lock. */
+/* For inode_names.c and inode_resolve.c; all under the table's lock. */
 /* A new inode of what was found. NULL: no memory. */
 struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f);
 void inode_unref_locked(struct union_fs *t, struct inode *i, struct hlink **free_list);

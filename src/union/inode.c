@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Invariants, all under tree->lock:
+/* Invariants, all under the table's lock:
  * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
  * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes
  *    its names along;
@@ -27,29 +27,29 @@ int inode_reserve(struct union_fs *t)
 {
 	bool is_there;
 
-	LOCK_SCOPE(&t->lock);
-	if (!t->spare_inode)
-		t->spare_inode = calloc(1, sizeof(struct inode));
-	is_there = t->spare_inode != NULL;
-	for (size_t k = 0; k < UNION_FS_SPARE_NAMES; k++) {
-		if (!t->spare_names[k])
-			t->spare_names[k] = malloc(sizeof(struct name) + NAME_MAX + 1);
-		is_there = is_there && t->spare_names[k];
+	LOCK_SCOPE(&t->inodes->lock);
+	if (!t->inodes->spare_inode)
+		t->inodes->spare_inode = calloc(1, sizeof(struct inode));
+	is_there = t->inodes->spare_inode != NULL;
+	for (size_t k = 0; k < INODE_TABLE_SPARE_NAMES; k++) {
+		if (!t->inodes->spare_names[k])
+			t->inodes->spare_names[k] = malloc(sizeof(struct name) + NAME_MAX + 1);
+		is_there = is_there && t->inodes->spare_names[k];
 	}
 	return is_there ? 0 : -ENOMEM;
 }
 
 static void free_spares(struct union_fs *t)
 {
-	free(steal_ptr(&t->spare_inode));
-	for (size_t k = 0; k < UNION_FS_SPARE_NAMES; k++)
-		free(steal_ptr(&t->spare_names[k]));
+	free(steal_ptr(&t->inodes->spare_inode));
+	for (size_t k = 0; k < INODE_TABLE_SPARE_NAMES; k++)
+		free(steal_ptr(&t->inodes->spare_names[k]));
 }
 
 struct inode *inode_for_slot(struct union_fs *t, uint32_t id)
 {
 	const struct node_slot *s = node_table_slot(t->nodes, id);
-	struct inode *i = calloc(1, sizeof(*i)) ?: steal_ptr(&t->spare_inode);
+	struct inode *i = calloc(1, sizeof(*i)) ?: steal_ptr(&t->inodes->spare_inode);
 	pthread_rwlockattr_t attr;
 
 	if (!i)
@@ -101,14 +101,15 @@ static void release_id_locked(struct union_fs *t, uint32_t id)
 static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 {
 	if (i->is_in_by_upper)
-		htab_remove(&t->by_upper, &i->by_upper);
+		htab_remove(&t->inodes->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
 	if (i->is_in_by_lower)
-		htab_remove(i->stage == INODE_RESOLVED ? &t->by_lower : &t->unresolved,
+		htab_remove(i->stage == INODE_RESOLVED ? &t->inodes->by_lower
+						       : &t->inodes->unresolved,
 			    &i->by_lower);
 	i->is_in_by_lower = false;
 	if (i->stage == INODE_UNRESOLVED)
-		t->n_unresolved--;
+		t->inodes->n_unresolved--;
 	i->by_upper.next = *list;
 	*list = &i->by_upper;
 }
@@ -130,7 +131,7 @@ void inode_unlink_dead_locked(struct union_fs *t, struct inode *i, struct hlink 
 			struct name *n = name_of_link(i->names.next);
 			struct inode *parent = n->parent;
 
-			htab_remove(&t->names, &n->link);
+			htab_remove(&t->inodes->names, &n->link);
 			list_del(&n->of_inode);
 			stats_memory_gives(STATS_MEM_INODES, n);
 			free(n);
@@ -154,7 +155,7 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 {
 	struct inode *parent = n->parent;
 
-	htab_remove(&t->names, &n->link);
+	htab_remove(&t->inodes->names, &n->link);
 	list_del(&n->of_inode);
 	stats_memory_gives(STATS_MEM_INODES, n);
 	free(n);
@@ -241,21 +242,17 @@ static void note_devices_locked(struct union_fs *t)
 	}
 }
 
-void inode_table_prepare(struct union_fs *t)
+int inode_table_prepare(struct union_fs *t)
 {
+	t->inodes = calloc(1, sizeof(*t->inodes));
+	if (!t->inodes)
+		return -ENOMEM;
 	number_devices(t);
-	mutex_init(&t->lock);
+	mutex_init(&t->inodes->lock);
 	mutex_init(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		mutex_init(&t->setid_locks[k]);
-}
-
-/* Undo prepare, when the table could not be made. */
-static void abandon(struct union_fs *t)
-{
-	xino_release(&t->devs);
-	node_table_free(t->nodes);
-	t->nodes = NULL;
+	return 0;
 }
 
 int inode_table_init(struct union_fs *t)
@@ -264,10 +261,10 @@ int inode_table_init(struct union_fs *t)
 
 	if (r < 0)
 		return r;
-	inode_table_prepare(t);
-	t->root = inode_alloc_locked(t, DT_DIR);
+	if (inode_table_prepare(t) == 0)
+		t->root = inode_alloc_locked(t, DT_DIR);
 	if (!t->root) {
-		abandon(t);
+		inode_table_release(t);
 		return -ENOMEM;
 	}
 	node_table_set_object(t->nodes, t->root->id, t->root);
@@ -283,16 +280,8 @@ static void drop_name(struct hlink *l, void *arg)
 	free(n);
 }
 
-void inode_table_release(struct union_fs *t)
+static void free_all(struct union_fs *t)
 {
-	if (!t->nodes)
-		return;
-	free_spares(t);
-	htab_drain(&t->names, drop_name, NULL);
-	htab_release(&t->names);
-	htab_release(&t->by_upper);
-	htab_release(&t->by_lower);
-	htab_release(&t->unresolved);
 	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
 
@@ -304,18 +293,39 @@ void inode_table_release(struct union_fs *t)
 			free_inode(t, i);
 		}
 	}
-	node_table_free(t->nodes);
+}
+
+static void release_prepared(struct union_fs *t)
+{
+	struct inode_table *inodes = steal_ptr(&t->inodes);
+
 	xino_release(&t->devs);
-	t->nodes = NULL;
-	mutex_destroy(&t->lock);
+	mutex_destroy(&inodes->lock);
 	mutex_destroy(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		mutex_destroy(&t->setid_locks[k]);
+	free(inodes);
+}
+
+void inode_table_release(struct union_fs *t)
+{
+	if (t->inodes) {
+		free_spares(t);
+		htab_drain(&t->inodes->names, drop_name, NULL);
+		htab_release(&t->inodes->names);
+		htab_release(&t->inodes->by_upper);
+		htab_release(&t->inodes->by_lower);
+		htab_release(&t->inodes->unresolved);
+		free_all(t);
+		release_prepared(t);
+	}
+	node_table_free(t->nodes);
+	t->nodes = NULL;
 }
 
 void inode_ref(struct union_fs *t, struct inode *i)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	i->refs++;
 }
 
@@ -323,7 +333,7 @@ struct inode *inode_hold(struct union_fs *t, uint64_t id)
 {
 	struct inode *i;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	i = inode_get(t, id);
 	if (!i || i->stage != INODE_RESOLVED)
 		return NULL;
@@ -335,15 +345,15 @@ void inode_unref(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	inode_unref_locked(t, i, &free_list);
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
 
 void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->nlookup++;
 	i->refs--;
 	*ret_id = i->id;
@@ -355,7 +365,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 	struct hlink *free_list = NULL;
 	struct node_slot *s;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	s = node_table_slot(t->nodes, id);
 	if (s) {
 		struct inode *i = node_table_object(t->nodes, id);
@@ -368,13 +378,13 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 		if (i)
 			inode_unlink_dead_locked(t, i, &free_list);
 	}
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
 
 struct node_slot *inode_slot(struct union_fs *t, uint64_t id)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	return node_table_slot(t->nodes, id);
 }
 
@@ -384,7 +394,7 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 	uint32_t fresh;
 	int r;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	if (i->id != id)
 		return 0;
 	r = node_table_alloc(t->nodes, &fresh);
@@ -427,14 +437,15 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_DIR && !i->is_in_by_upper &&
-	    htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
+	    htab_insert(&t->inodes->by_upper, &i->by_upper, i->upper_ino) == 0)
 		i->is_in_by_upper = true;
 }
 
 /* Find the inode by which another name of this upper file may be known already. */
 struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f)
 {
-	for (struct hlink *l = htab_first(&t->by_upper, f->upper_ino); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->inodes->by_upper, f->upper_ino); l;
+	     l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_upper);
 
 		if (i->upper_ino == f->upper_ino && i->upper_dev == f->upper_dev)
@@ -452,7 +463,8 @@ uint64_t inode_lower_hash(const struct image_entry *e)
  * one. */
 struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e)
 {
-	for (struct hlink *l = htab_first(&t->by_lower, inode_lower_hash(e)); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->inodes->by_lower, inode_lower_hash(e)); l;
+	     l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_lower);
 
 		if (image_is_same_file(t->image, i->lower, e) > 0)
@@ -487,7 +499,8 @@ struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f)
 	if (f->has_upper)
 		inode_enter_by_upper_locked(t, i);
 	if (f->is_linked_below) {
-		if (htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
+		if (htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) <
+		    0) {
 			release_id_locked(t, i->id);
 			free_inode(t, i);
 			return NULL;
@@ -501,9 +514,9 @@ void inode_drop_unheld(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	inode_unlink_dead_locked(t, i, &free_list);
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -534,9 +547,9 @@ void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *u
 
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	if (i->is_in_by_upper)
-		htab_remove(&t->by_upper, &i->by_upper);
+		htab_remove(&t->inodes->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
 	i->upper_ino = upper_ino;
 	if (upper_ino)
@@ -545,7 +558,7 @@ void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 
 void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	i->upper_ino = upper_ino;
 	i->has_upper = true;
 	node_table_slot(t->nodes, i->id)->upper_ino = upper_ino;
@@ -672,7 +685,7 @@ void inode_note_private(struct inode *i)
 
 void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
 
@@ -692,7 +705,7 @@ static bool may_be_partial_locked(struct union_fs *t, struct inode *i)
 
 struct inode *inode_next_partial(struct union_fs *t, uint32_t *id)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	for (; *id < node_table_end(t->nodes); (*id)++) {
 		struct inode *i = node_table_object(t->nodes, *id);
 

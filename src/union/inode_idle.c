@@ -8,13 +8,18 @@
 
 size_t inode_count(struct union_fs *t)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	return node_table_count(t->nodes);
+}
+
+size_t inode_count_unresolved(struct union_fs *t)
+{
+	return t->inodes->n_unresolved;
 }
 
 uint32_t inode_end(struct union_fs *t)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	return node_table_end(t->nodes);
 }
 
@@ -29,7 +34,7 @@ size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, si
 	uint32_t end, id = *from > NODE_TABLE_ROOT ? *from : NODE_TABLE_ROOT + 1;
 	size_t n = 0;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	end = node_table_end(t->nodes);
 	for (uint32_t k = 0; k < SCAN_SLOTS && id < end && n < max; k++, id++)
 		if (may_be_idle(node_table_slot(t->nodes, id)))

@@ -17,13 +17,13 @@
 
 void inode_note_held(struct union_fs *t, struct inode *i, int fd)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->held_fd = fd + 1;
 }
 
 void inode_note_mapped(struct union_fs *t, struct inode *i)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->is_mapped_past_us = true;
 	i->is_mapped_past_us = true;
 }
@@ -33,7 +33,7 @@ int inode_note_tied(struct union_fs *t, uint32_t id, int change)
 	struct node_slot *s;
 	int n;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	s = node_table_slot(t->nodes, id);
 	n = s ? s->n_tied + change : 0;
 	if (n > UINT16_MAX)
@@ -48,7 +48,7 @@ unsigned inode_count_tied(struct union_fs *t, uint32_t id)
 {
 	const struct node_slot *s;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	s = node_table_slot(t->nodes, id);
 	return s ? s->n_tied : 0;
 }
@@ -145,7 +145,7 @@ static int make_unresolved(struct union_fs *t, uint32_t id)
 	}
 	i->stage = INODE_UNRESOLVED;
 	i->is_orphan = true;
-	t->n_unresolved++;
+	t->inodes->n_unresolved++;
 	return 0;
 }
 
@@ -218,7 +218,7 @@ static int list_all(struct union_fs *t)
 
 		if (!i || i->id != id || i->type == DT_DIR)
 			continue;
-		if (htab_insert(&t->unresolved, &i->by_lower,
+		if (htab_insert(&t->inodes->unresolved, &i->by_lower,
 				inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
 			return -ENOMEM;
 		i->is_in_by_lower = true;
@@ -258,9 +258,11 @@ int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 
 	if (r < 0)
 		return r;
-	inode_table_prepare(t);
-	number_alike(t);
-	r = make_all(t);
+	r = inode_table_prepare(t);
+	if (r == 0) {
+		number_alike(t);
+		r = make_all(t);
+	}
 	if (r == 0) {
 		lead_former(t);
 		r = name_all(t);

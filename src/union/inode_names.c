@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names and the inodes that they lead to, all under tree->lock. */
+/* Names and the inodes that they lead to, all under the table's lock. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -20,7 +20,7 @@ static uint64_t name_hash(const struct inode *parent, const char *name)
 
 static struct name *find_locked(struct union_fs *t, const struct inode *parent, const char *name)
 {
-	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l;
+	for (struct hlink *l = htab_first(&t->inodes->names, name_hash(parent, name)); l;
 	     l = htab_next(l)) {
 		struct name *n = container_of(l, struct name, link);
 
@@ -34,8 +34,8 @@ static void *take_spare_name_locked(struct union_fs *t)
 {
 	void *n = NULL;
 
-	for (size_t k = 0; k < UNION_FS_SPARE_NAMES && !n; k++)
-		n = steal_ptr(&t->spare_names[k]);
+	for (size_t k = 0; k < INODE_TABLE_SPARE_NAMES && !n; k++)
+		n = steal_ptr(&t->inodes->spare_names[k]);
 	return n;
 }
 
@@ -50,7 +50,7 @@ int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, c
 	n->name[len] = '\0';
 	n->parent = parent;
 	n->inode = i;
-	if (htab_insert(&t->names, &n->link, name_hash(parent, n->name)) < 0) {
+	if (htab_insert(&t->inodes->names, &n->link, name_hash(parent, n->name)) < 0) {
 		free(n);
 		return -ENOMEM;
 	}
@@ -70,7 +70,7 @@ static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *pa
 	if (node_table_set_name(t->nodes, i->id, parent->id, name) < 0) {
 		struct name *n = name_of_link(i->names.prev);
 
-		htab_remove(&t->names, &n->link);
+		htab_remove(&t->inodes->names, &n->link);
 		list_del(&n->of_inode);
 		stats_memory_gives(STATS_MEM_INODES, n);
 		free(n);
@@ -92,7 +92,7 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 	struct name *n;
 	int r = 0;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	n = find_locked(t, parent, name);
 	if (n && n->inode->stage == INODE_RESOLVED) {
 		i = n->inode;
@@ -121,7 +121,7 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 	} else if (i) {
 		inode_unlink_dead_locked(t, i, &free_list);
 	}
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -130,7 +130,7 @@ bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, stru
 {
 	struct name *n;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	n = find_locked(t, parent, name);
 	if (!n)
 		return false;
@@ -141,7 +141,7 @@ bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, stru
 
 int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
 {
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	return add_name_locked(t, i, parent, name);
 }
 
@@ -193,9 +193,9 @@ void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
 {
 	struct hlink *free_list = NULL;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	drop_name_locked(t, parent, name, &free_list);
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
 
@@ -207,7 +207,7 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 	struct name *n;
 	int r = 0;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	drop_name_locked(t, parent, name, &free_list);
 	n = find_locked(t, old_parent, old_name);
 	if (n) {
@@ -218,7 +218,7 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 		orphan_check_locked(t, i, NULL);
 		inode_unref_locked(t, i, &free_list);
 	}
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -231,7 +231,7 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
 	struct name *na, *nb;
 	int r = 0;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	na = find_locked(t, a_parent, a);
 	nb = find_locked(t, b_parent, b);
 	if (na) {
@@ -256,7 +256,7 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
 		inode_unref_locked(t, ia, &free_list);
 	if (ib)
 		inode_unref_locked(t, ib, &free_list);
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -266,7 +266,7 @@ int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_paren
 {
 	struct name *n;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	if (list_is_empty(&i->names))
 		return -ENOENT;
 	n = name_of_link(i->names.next);
@@ -274,4 +274,46 @@ int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_paren
 	*ret_parent = n->parent;
 	strcpy(name, n->name);
 	return 0;
+}
+
+/* ---- paths ---- */
+
+char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name)
+{
+	size_t len = strlen(name);
+	struct inode *i;
+	char *path, *p;
+
+	LOCK_SCOPE(&t->inodes->lock);
+	for (i = parent; !list_is_empty(&i->names); i = name_of_link(i->names.next)->parent)
+		len += strlen(name_of_link(i->names.next)->name) + 1;
+	path = malloc(len + 1);
+	if (!path)
+		return NULL;
+	p = path + len - strlen(name);
+	strcpy(p, name);
+	for (i = parent; !list_is_empty(&i->names); i = name_of_link(i->names.next)->parent) {
+		const char *part = name_of_link(i->names.next)->name;
+		size_t n = strlen(part);
+
+		*--p = '/';
+		p -= n;
+		memcpy(p, part, n);
+	}
+	return path;
+}
+
+char *inode_path(struct union_fs *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	char *path;
+
+	if (i == t->root)
+		return strdup("/");
+	if (inode_any_name(t, i, &parent, name) < 0)
+		return strdup("(a removed file)");
+	path = inode_name_path(t, parent, name);
+	inode_unref(t, parent);
+	return path;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From unresolved to resolved, or to stale: one step under tree->lock, so that there never are two
- * inodes of one object, and a thread that sees an inode resolved sees all of it. */
+/* From unresolved to resolved, or to stale: one step under the table's lock, so that there never
+ * are two inodes of one object, and a thread that sees an inode resolved sees all of it. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -31,9 +31,9 @@ static bool is_what_it_was(struct union_fs *t, const struct inode *i, const stru
 static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->is_in_by_lower)
-		htab_remove(&t->unresolved, &i->by_lower);
+		htab_remove(&t->inodes->unresolved, &i->by_lower);
 	i->is_in_by_lower = false;
-	t->n_unresolved -= i->stage == INODE_UNRESOLVED;
+	t->inodes->n_unresolved -= i->stage == INODE_UNRESOLVED;
 }
 
 /* Another inode may stand for that object: then this one must not. */
@@ -51,11 +51,11 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 
 	unlist_unresolved_locked(t, i);
 	if (f->is_linked_below &&
-	    htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
+	    htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
 		/* There is room where it was. */
-		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower,
+		i->is_in_by_lower = was_listed && htab_insert(&t->inodes->unresolved, &i->by_lower,
 							      inode_unresolved_key(s)) == 0;
-		t->n_unresolved += i->stage == INODE_UNRESOLVED;
+		t->inodes->n_unresolved += i->stage == INODE_UNRESOLVED;
 		return -ENOMEM;
 	}
 	i->is_in_by_lower = f->is_linked_below;
@@ -81,10 +81,10 @@ struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found
 {
 	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino };
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
-		for (struct hlink *l = keys[k] ? htab_first(&t->unresolved, keys[k]) : NULL; l;
-		     l = htab_next(l)) {
+		for (struct hlink *l = keys[k] ? htab_first(&t->inodes->unresolved, keys[k]) : NULL;
+		     l; l = htab_next(l)) {
 			struct inode *i = container_of(l, struct inode, by_lower);
 
 			if (i->type == f->type) {
@@ -107,7 +107,7 @@ int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, con
 {
 	struct name *n = NULL;
 
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	if (i->stage == INODE_RESOLVED)
 		return 0;
 	if (!list_is_empty(&i->names))
@@ -124,7 +124,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 	struct hlink *free_list = NULL;
 	int r = 0;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	if (i->stage != INODE_RESOLVED) {
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
@@ -135,7 +135,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 			drop_names_locked(t, i, &free_list);
 		}
 	}
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
 }
@@ -144,13 +144,13 @@ void inode_mark_stale(struct union_fs *t, struct inode *i)
 {
 	struct hlink *free_list = NULL;
 
-	mutex_lock(&t->lock);
+	mutex_lock(&t->inodes->lock);
 	if (i->stage == INODE_UNRESOLVED) {
 		unlist_unresolved_locked(t, i);
 		i->stage = INODE_STALE;
 		inode_note_orphan_locked(t, i, NULL);
 		drop_names_locked(t, i, &free_list);
 	}
-	mutex_unlock(&t->lock);
+	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }

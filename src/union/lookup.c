@@ -64,7 +64,7 @@ int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct 
 int lookup_settle(struct union_fs *t, struct inode *dir, const char *name)
 {
 	struct inode *i;
-	int r = t->n_unresolved ? known(t, dir, name, &i) : 0;
+	int r = inode_count_unresolved(t) ? known(t, dir, name, &i) : 0;
 
 	if (r == 1)
 		inode_unref(t, i);

@@ -403,7 +403,8 @@ int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct 
 	if (r < 0)
 		return has_changed(t, dir, name, version) ? -EAGAIN : r;
 	ret->dir_version = version;
-	if (t->n_unresolved && ret->has_upper && state.below && state.below->type == ret->type)
+	if (inode_count_unresolved(t) && ret->has_upper && state.below &&
+	    state.below->type == ret->type)
 		ret->covered_ino = image_ino(t->image, state.below);
 	return 0;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "inode-internal.h"
 #include "lookup-internal.h"
 
 #include "veneer/base/array.h"
@@ -6,7 +7,6 @@
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/partial_xattr.h"
-#include "veneer/union/inode_struct.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static void remains_read(struct union_fs *t, struct inode *i, struct remains *m)
 		inode_unref(t, m->dir);
 		m->dir = NULL;
 	}
-	LOCK_SCOPE(&t->lock);
+	LOCK_SCOPE(&t->inodes->lock);
 	if (i->stage == INODE_RESOLVED)
 		return;
 	m->fd = i->src.fd.fd_plus_one - 1;
@@ -252,7 +252,7 @@ int restore_others(struct union_fs *t, const struct inode_found *found)
 	struct inode *i;
 	int r = 0;
 
-	if (!t->n_unresolved || found->type == DT_DIR)
+	if (!inode_count_unresolved(t) || found->type == DT_DIR)
 		return 0;
 	while (r == 0 && (i = inode_find_unresolved(t, found))) {
 		r = lookup_restore(t, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens by node id and their way, and the files that are registered with the kernel to be read and
  * written behind our back (FUSE passthrough). One object a mount. Its one lock is inside, innermost
- * (below tree->lock), guards the open counts and backing fields of all node slots, and is never
- * held over a system call.
+ * (below that of the inode table), guards the open counts and backing fields of all node slots, and
+ * is never held over a system call.
  *
  * What the kernel demands of one node id, and answers with EIO if broken: while it is open on a
  * backing file it is open in no other way, and only by one and the same registration; while it is
@@ -90,7 +90,7 @@ bool passthrough_table_was_left(struct passthrough_table *b, const struct node_s
 void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s,
 			    enum passthrough_table_way way);
 /* The node id goes: its registration is given back by the next passthrough_table_reap. May be
- * called under tree->lock. */
+ * called under that of the inode table. */
 void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s);
 /* Give back what is not needed any more. System calls: no lock may be held. */
 void passthrough_table_reap(struct passthrough_table *b);

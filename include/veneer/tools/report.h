@@ -49,8 +49,8 @@ struct report {
 
 /* Take the picture of this process, without any mount yet. 0 or -ENOMEM. */
 int report_begin(struct report *ret);
-/* ... with this one besides, which is open until this returns. 0 or -ENOMEM. Takes tree->lock and,
- * for a moment, the lock of the upper's map. */
+/* ... with this one besides, which is open until this returns. 0 or -ENOMEM. Takes the lock of the
+ * inode table and, for a moment, the lock of the upper's map. */
 int report_add(struct report *r, struct mount *m);
 void report_release(struct report *r);
 /* Have room for one more mount and one more image, cleared. 0 or -ENOMEM. */

@@ -4,12 +4,10 @@
  * file), never for an inode number; copy-up keeps the inode and its number.
  *
  * Lock order: inode->lock of a child before that of its parent directory; of two inodes of a rename
- * the lower node id first; tree->lock innermost. inode->lock may be held over I/O on that very
- * inode, which delays nobody but its own users; tree->lock never is. */
+ * the lower node id first; the inode table's innermost. inode->lock may be held over I/O on that
+ * very inode, which delays nobody but its own users; the table's never is. */
 #pragma once
 
-#include "veneer/base/htab.h"
-#include "veneer/base/list.h"
 #include "veneer/base/lock.h"
 #include "veneer/layer/image.h"
 #include "veneer/layer/xino.h"
@@ -25,6 +23,7 @@
 #define UNION_FS_GROWN_STEP  2048u
 
 struct inode; /* inode_struct.h */
+struct inode_table;
 struct passthrough_table;
 
 /* Calls up into passthrough_table.h, which see: a node id goes; and what it had is given back. */
@@ -35,8 +34,6 @@ struct union_fs_backing_hooks {
 
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant
  * meanwhile. */
-#define UNION_FS_SPARE_NAMES 2 /* what an exchange of two names takes */
-
 struct union_fs {
 	struct image *image;
 	struct layer *upper; /* NULL: read-only */
@@ -86,19 +83,9 @@ struct union_fs {
 
 	mutex_t import_lock; /* held while one metacopy is imported (metacopy_import.h) */
 
-	mutex_t lock;
-	/* What it says of an id is guarded by lock, but for what node_table.h excepts. */
+	struct inode_table *inodes; /* with the lock of all that src/union keeps of an inode */
+	/* What it says of an id is guarded by that lock, but for what node_table.h excepts. */
 	struct node_table *nodes;
-	GUARDED_BY(lock) struct htab names; /* struct name by (parent, name) */
-	/* struct inode by inode number in the upper; non-directories */
-	GUARDED_BY(lock) struct htab by_upper;
-	/* struct inode by layer and inode number of a hard-linked lower file */
-	GUARDED_BY(lock) struct htab by_lower;
-	/* where memory is short (inode_reserve) */
-	GUARDED_BY(lock) void *spare_names[UNION_FS_SPARE_NAMES], *spare_inode;
-	/* struct inode, no directories: inode_find_unresolved */
-	GUARDED_BY(lock) struct htab unresolved;
-	_Atomic size_t n_unresolved; /* written under lock */
 
 	/* Opens by node id and their way (passthrough_table.h); NULL unless files are passed
 	 * through, which the kernel is asked when the mount's own threads run already. */
@@ -107,7 +94,7 @@ struct union_fs {
 	struct locks *locks; /* locks.h, by struct inode; NULL: the kernel keeps them */
 };
 
-/* The image and the upper are known. */
+/* The image and the upper are known. 0 or -ENOMEM. */
 int inode_table_init(struct union_fs *t);
 /* The same of a node table that a dead server left: unresolved inodes for what the kernel holds,
  * but for the root. The descriptors are taken over, also on failure. -EPROTO: it is none, or of
@@ -149,8 +136,9 @@ void inode_unref(struct union_fs *t, struct inode *i);
 void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation);
 /* The kernel gives n lookups back. */
 void inode_forget(struct union_fs *t, uint64_t id, uint64_t n);
-/* How many there are, the root included. */
+/* How many there are, the root included; and those that are unresolved. */
 size_t inode_count(struct union_fs *t);
+size_t inode_count_unresolved(struct union_fs *t);
 /* One past the highest node id so far. */
 uint32_t inode_end(struct union_fs *t);
 /* Node ids that the kernel holds of what has a name, by their order, at most max of those from
@@ -201,7 +189,7 @@ void inode_note_listed_names_only(struct inode *dir);
 bool inode_is_private(const struct inode *i);
 void inode_note_private(struct inode *i);
 
-/* Call fn for each inode, with tree->lock held, and reference those for which it is true. */
+/* Call fn for each inode, with the table's lock held, and reference those for which it is true. */
 void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg);
 /* The next inode from *id on that is a partial file, or may be one that a dead server left;
  * referenced. NULL: none. */

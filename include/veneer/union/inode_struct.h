@@ -3,6 +3,8 @@
  * (contrib/lint: include-struct); the other directories call the functions of inode.h. */
 #pragma once
 
+#include "veneer/base/htab.h"
+#include "veneer/base/list.h"
 #include "veneer/base/lock.h"
 #include "veneer/union/inode.h"
 
@@ -15,8 +17,8 @@
  *	                           `-------- inode_mark_stale ------> STALE
  *
  * A thread that found the file before another gave it up makes a STALE one RESOLVED
- * (inode_resolve_orphan). Each step is one store under tree->lock. What inode->lock guards counts
- * in RESOLVED alone, and the names of such an inode are in directories that are RESOLVED. */
+ * (inode_resolve_orphan). Each step is one store under the table's lock. What inode->lock guards
+ *counts in RESOLVED alone, and the names of such an inode are in directories that are RESOLVED. */
 enum inode_stage {
 	INODE_RESOLVED,
 	INODE_UNRESOLVED, /* left by a server that is dead: its node slot is known so far, and at
@@ -26,7 +28,7 @@ enum inode_stage {
 
 struct inode {
 	/* Node id, and with generation unique for the life of the mount. Of a regular file both may
-	 * change (inode_renumber), under tree->lock: what the kernel is told comes from
+	 * change (inode_renumber), under the table's lock: what the kernel is told comes from
 	 * inode_grant. */
 	_Atomic uint32_t id;
 	uint32_t generation;
@@ -35,7 +37,7 @@ struct inode {
 	_Atomic uint16_t changing; /* changes under way that cost it set-id bits or capabilities
 				      (attr_change_begin) */
 	uint64_t ino; /* st_ino as presented; constant */
-	_Atomic bool is_orphan; /* it has no name; written under tree->lock */
+	_Atomic bool is_orphan; /* it has no name; written under the table's lock */
 	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds; likewise */
 	_Atomic bool is_listed_names_only; /* a directory: names of it went out without attributes;
 					      false to true */
@@ -44,16 +46,16 @@ struct inode {
 	_Atomic bool is_mapped_past_us; /* may be stored to through a mapping that we never hear of;
 					   false to true */
 
-	_Atomic enum inode_stage stage; /* written under tree->lock */
+	_Atomic enum inode_stage stage; /* written under the table's lock */
 
-	/* guarded by tree->lock */
+	/* guarded by the table's lock */
 	uint32_t refs; /* names that have this as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
 	bool is_in_by_upper;
 	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
 				  it before */
-	bool is_in_by_lower; /* while UNRESOLVED in tree->unresolved, by the same link */
+	bool is_in_by_lower; /* while UNRESOLVED in `unresolved` of the table, by the same link */
 
 	rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */

@@ -39,7 +39,7 @@ static void test_inode_load__what_the_kernel_never_heard_of_is_let_go(void **sta
 	recovery_die(h, "volatile", live_without_grant);
 	recovery_inherit(h);
 	assert_int_equal(node_table_count(h->d->t->nodes), 3); /* the root, dir, f */
-	assert_int_equal(h->d->t->n_unresolved, 2);
+	assert_int_equal(inode_count_unresolved(h->d->t), 2);
 	tree_expect_text(h->d, "dir/f", "text");
 }
 

@@ -70,15 +70,15 @@ static void test_restore__file_is_filled_when_it_is_asked_for_by_id(void **state
 	recovery_inherit(h);
 	for (unsigned n = 0; n < 5; n++)
 		assert_true(is_unresolved(h, n));
-	assert_int_equal(h->d->t->n_unresolved, 5);
+	assert_int_equal(inode_count_unresolved(h->d->t), 5);
 	assert_true(inode_get(h->d->t, h->will->id[3])->is_listed_names_only);
 	tree_expect_inode(h->d, recovery_get(h, 2), "new", 3);
-	assert_int_equal(h->d->t->n_unresolved, 2);
+	assert_int_equal(inode_count_unresolved(h->d->t), 2);
 	assert_false(is_unresolved(h, 3)); /* those above */
 	assert_false(is_unresolved(h, 4));
 	tree_expect_inode(h->d, recovery_get(h, 0), "text", 4);
 	expect_big(h, recovery_get(h, 1));
-	assert_int_equal(h->d->t->n_unresolved, 0);
+	assert_int_equal(inode_count_unresolved(h->d->t), 0);
 	assert_int_equal(cow_write(h->d->t, recovery_get(h, 2), "N", 1, 0), 0);
 	tree_expect_text(h->d, "dir/sub/made", "New");
 }
@@ -114,7 +114,7 @@ static void test_restore__nothing_is_left_when_all_is_forgotten(void **state)
 	for (unsigned n = 0; n < 5; n++)
 		inode_forget(h->d->t, h->will->id[n], 1);
 	assert_int_equal(node_table_count(h->d->t->nodes), 1);
-	assert_int_equal(h->d->t->n_unresolved, 0);
+	assert_int_equal(inode_count_unresolved(h->d->t), 0);
 	tree_expect_text(h->d, "dir/f", "text");
 }
 
@@ -543,9 +543,9 @@ static void test_restore__depth_is_no_matter(void **state)
 	put_layers(h);
 	recovery_die(h, "volatile", live_deep);
 	recovery_inherit(h);
-	assert_int_equal(h->d->t->n_unresolved, DEPTH);
+	assert_int_equal(inode_count_unresolved(h->d->t), DEPTH);
 	recovery_get(h, 0);
-	assert_int_equal(h->d->t->n_unresolved, 0);
+	assert_int_equal(inode_count_unresolved(h->d->t), 0);
 }
 
 static void live_with_renamed_dir(struct tree_dirs *d, struct will *w)
