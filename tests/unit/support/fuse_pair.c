@@ -26,6 +26,7 @@ struct fuse_session *fuse_pair_open(int ends[2])
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
 	struct fuse_session *se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 
+	fuse_opt_free_args(&args);
 	assert_non_null(se);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
 	assert_int_equal(fuse_session_custom_io(se, &io, sizeof(io), ends[0]), 0);
