@@ -55,6 +55,7 @@ static int print_help(void)
 	       "  share=off|pages         one page cache for all mounts of an image (off)\n"
 	       "  locks=local|server      the keeper of file locks: the kernel (default), or it\n"
 	       "  copies=auto|N|all       in how many mounts data stays cached (io=cached)\n"
+	       "  cpu-latency=auto|off|US how long waking a processor may take\n"
 	       "  layers=auto|static      static: remote layers do not change, and are shared\n"
 	       "  prefetch=off|read|full  read ahead what starts read first; default off\n"
 	       "  prefetch_window=SECONDS\n"

@@ -13,6 +13,7 @@
 #include "veneer/server/server.h"
 #include "veneer/server/service_notify.h"
 #include "veneer/server/upgrade.h"
+#include "veneer/sys/cpu_latency.h"
 #include "veneer/sys/sock.h"
 
 #include <fcntl.h>
@@ -29,6 +30,8 @@
 struct choice {
 	const char *socket, *metrics;
 	unsigned idle_s;
+	int cpu_latency; /* if has_cpu_latency: what mounts with cpu-latency=auto get */
+	bool has_cpu_latency;
 	int listen_fd; /* of the process that started this, or -1 */
 	bool is_activated; /* by a service manager, whose socket it stays */
 	bool is_debug, has_log;
@@ -55,6 +58,7 @@ static int print_usage(void)
 	       "  --log HOW       stderr, json (to standard error), journal, syslog, file:PATH\n"
 	       "                  (as json; default: journal where standard error is it, else\n"
 	       "                  stderr)\n"
+	       "  --cpu-latency X for mounts with cpu-latency=auto: auto, off or microseconds\n"
 	       "  --debug         say what happens\n\n"
 	       "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
 	       "over what is there; 1 when it cannot; 2 for wrong usage.\n",
@@ -108,6 +112,7 @@ static int parse(int argc, char **argv, struct choice *c)
 		{ "from-fd", required_argument, NULL, 'f' },
 		{ "metrics", required_argument, NULL, 'm' },
 		{ "log", required_argument, NULL, 'L' },
+		{ "cpu-latency", required_argument, NULL, 'c' },
 		{ "debug", no_argument, NULL, 'd' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -134,7 +139,9 @@ static int parse(int argc, char **argv, struct choice *c)
 				  "syslog or file:/PATH",
 				  optarg);
 			return 1;
-		} else if (o == 's' && *optarg)
+		} else if (o == 'c' && cpu_latency_parse(optarg, &c->cpu_latency))
+			c->has_cpu_latency = true;
+		else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
 			c->listen_fd = (int)fd;
@@ -207,16 +214,34 @@ static bool choose_log_of(const char *text, struct choice *c)
 	return choose_log_by(text, is_debug ? (size_t)(comma - text) : strlen(text), c);
 }
 
+static void set_latency(int us)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", us);
+	setenv("VENEER_CPU_LATENCY",
+	       us == CPU_LATENCY_AUTO  ? "auto"
+	       : us == CPU_LATENCY_OFF ? "off"
+				       : text,
+	       1);
+}
+
 /* Read the environment that a mount sets when it starts a server; a caller of --upgrade hands that
  * on as well. */
 static void read_environment(struct choice *c)
 {
-	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS");
+	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS"),
+		   *latency = getenv("VENEER_CPU_LATENCY");
 	_cleanup_(freep) char *said = NULL;
 
 	if (!c->has_log && log && *log && !choose_log_of(log, c))
 		log_warn("VENEER_LOG is none of stderr, json, journal, syslog and file:/PATH: %s",
 			 log);
+	if (!c->has_cpu_latency && latency && *latency &&
+	    !(c->has_cpu_latency = cpu_latency_parse(latency, &c->cpu_latency)))
+		log_warn("VENEER_CPU_LATENCY is none of auto, off and microseconds: %s", latency);
+	if (c->is_upgrade && c->has_cpu_latency)
+		set_latency(c->cpu_latency);
 	if (c->is_upgrade && c->metrics)
 		setenv("VENEER_METRICS", c->metrics, 1);
 	if (c->is_upgrade && c->has_log &&
@@ -304,6 +329,7 @@ int cmd_server(int argc, char **argv)
 	prctl(PR_SET_NAME, "veneer");
 	c.keeps_output = choice.listen_fd < 0 && choice.from_fd < 0;
 	c.idle_s = choice.idle_s;
+	c.cpu_latency = CPU_LATENCY_AUTO;
 	c.is_alone = choice.is_alone;
 	c.takes_over = choice.from_fd >= 0;
 	c.from_fd = choice.from_fd;
@@ -312,6 +338,8 @@ int cmd_server(int argc, char **argv)
 	if (r != 0)
 		return r < 0 ? print_usage() : usage_hint("server");
 	read_environment(&choice);
+	if (choice.has_cpu_latency)
+		c.cpu_latency = choice.cpu_latency;
 	if (choice.is_debug)
 		log_set_level(LOG_LVL_DEBUG);
 	if (choose_log(&choice, c.keeps_output, err, sizeof(err)) < 0) {

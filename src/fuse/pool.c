@@ -29,6 +29,7 @@
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/autogroup_weight.h"
+#include "veneer/sys/cpu_latency.h"
 #include "veneer/sys/thread.h"
 
 #include <fuse_lowlevel.h>
@@ -431,13 +432,13 @@ static void call_next_locked(struct pool *p, struct member *m) REQUIRES(p->lock)
 }
 
 /* This thread has a request; another thread reads the next one. True: as weigh_locked. */
-static bool begin_work(struct pool *p, struct thread *self, struct member *m)
+static bool begin_work(struct pool *p, struct thread *self, struct member *m, int64_t now_ms)
 {
 	LOCK_SCOPE(&p->lock);
 	stop_reading_locked(p, self, m);
-	m->served_ms = clock_ms();
+	m->served_ms = now_ms;
 	call_next_locked(p, m);
-	return weigh_locked(p, m->served_ms);
+	return weigh_locked(p, now_ms);
 }
 
 /* A reader of the mount that has had no request for longest. NULL: all are in use. */
@@ -540,6 +541,7 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 {
 	struct member *m = start_serving(p, self, number);
 	struct fuse_buf buf;
+	int64_t now_ms;
 	int r;
 
 	if (!m)
@@ -549,8 +551,10 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 		r = session_receive(m->session, &buf);
 		if (r <= 0)
 			break;
-		if (begin_work(p, self, m))
+		now_ms = clock_ms();
+		if (begin_work(p, self, m, now_ms))
 			autogroup_weight_apply(p->nice);
+		cpu_latency_request(session_mount(m->session)->opts.cpu_latency, now_ms);
 		session_answer(m->session, &buf);
 		r = 0;
 	} while (end_work(p, self, m));

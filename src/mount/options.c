@@ -241,6 +241,7 @@ int options_parse(const struct options_argv *a, struct mount_opts *ret, char *er
 			.squash_gid = -1,
 			.timeout_s = OPTIONS_DEFAULT_TIMEOUT_S,
 			.window_s = DEFAULT_WINDOW_S,
+			.cpu_latency = CPU_LATENCY_AUTO,
 			.is_writeback = true,
 		},
 		.cwd = a->cwd,

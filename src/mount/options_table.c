@@ -424,6 +424,11 @@ static int set_atime(struct options_parser *p, const struct opt_row *row, char *
 	return 0;
 }
 
+static int set_cpu_latency(struct options_parser *p, const struct opt_row *row, char *value)
+{
+	return cpu_latency_parse(value, &p->o.cpu_latency) ? 0 : bad_value(p, row, value);
+}
+
 /* ---- the table ---- */
 
 #define FIELD(f) offsetof(struct mount_opts, f)
@@ -456,6 +461,7 @@ static const struct opt_row rows[] = {
 	{ "locks=", set_word, FIELD(locks), "local|server" },
 	{ "promote=", set_promote, FIELD(promote),
 	  "off|auto|eager, or bytes a second, with K, M or G behind them" },
+	{ "cpu-latency=", set_cpu_latency, 0, CPU_LATENCY_FORM },
 	{ "copies=", set_copies, 0, "auto, all or a number of mounts" },
 	{ "layers=", set_layers, 0, "auto|static" },
 	{ "size=", set_size, 0, "bytes, with K, M, G or T behind them" },
@@ -567,6 +573,8 @@ static int put_numbers(struct buf *b, const struct mount_opts *o)
 	int r = o->has_no_xattrs ? put(b, "noxattrs=1") : 0;
 
 	r = r ?: o->timeout_s != OPTIONS_DEFAULT_TIMEOUT_S ? put(b, "timeout=%g", o->timeout_s) : 0;
+	r = r ?: o->cpu_latency == CPU_LATENCY_OFF ? put(b, "cpu-latency=off") : 0;
+	r = r ?: o->cpu_latency >= 0 ? put(b, "cpu-latency=%d", o->cpu_latency) : 0;
 	r = r ?: o->xattr_permissions ? put(b, "xattr_permissions=%d", o->xattr_permissions) : 0;
 	r = r ?: o->max_bytes ? put(b, "size=%" PRIu64, o->max_bytes) : 0;
 	return r ?: o->max_inodes ? put(b, "inodes=%" PRIu64, o->max_inodes) : 0;

@@ -72,7 +72,8 @@ void sandbox_setup_lift_limits(void)
 
 const char *const *sandbox_setup_environment(void)
 {
-	static const char *const handed_on[] = { "VENEER_CGROUP", "VENEER_LOG", "VENEER_METRICS" };
+	static const char *const handed_on[] = { "VENEER_CGROUP", "VENEER_CPU_LATENCY",
+						 "VENEER_LOG", "VENEER_METRICS" };
 	static const char *env[sizeof(handed_on) / sizeof(*handed_on) + 2];
 	size_t n = 0;
 

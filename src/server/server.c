@@ -32,6 +32,7 @@
 #include "veneer/server/metrics.h"
 #include "veneer/server/sandbox_setup.h"
 #include "veneer/server/service_notify.h"
+#include "veneer/sys/cpu_latency.h"
 #include "veneer/sys/sock.h"
 #include "veneer/sys/thread.h"
 
@@ -590,6 +591,7 @@ static int serve(struct server *s)
 	int r;
 
 	layer_registry_keep(s->config->idle_s, KEPT_BYTES);
+	cpu_latency_use(s->config->cpu_latency);
 	r = set_up(s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
@@ -612,6 +614,7 @@ static int serve(struct server *s)
 		supervisor_state_leave(s->supervisor_state);
 	stop_metrics(s);
 	mount_table_free(s->mount_table);
+	cpu_latency_stop();
 	prefetch_session_drain(LEARNED_WAIT_MS);
 	layer_registry_stop();
 	closep(&s->wake_fd);

@@ -10,6 +10,7 @@
 #include "veneer/layer/fd_cache.h"
 #include "veneer/mount/upper_takeover.h"
 #include "veneer/server/sandbox_setup.h"
+#include "veneer/sys/cpu_latency.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -194,6 +195,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 		serve_until_done(&v, &set, ready_fd >= 0);
 	}
 	pool_free(v.pool);
+	cpu_latency_stop();
 	attach_free(v.attach);
 	mount_close(&v.mount);
 	prefetch_session_drain(LEARNED_WAIT_MS);

@@ -6,6 +6,7 @@
 #include "veneer/base/container_path.h"
 #include "veneer/base/utf8.h"
 #include "veneer/layer/fd_cache.h"
+#include "veneer/sys/cpu_latency.h"
 #include "veneer/sys/file.h"
 
 #include <ctype.h>
@@ -124,7 +125,8 @@ int report_begin(struct report *ret)
 				.uptime_s = uptime_s(),
 				.rss_bytes = resident_bytes() };
 	ret->version = strdup(VENEER_VERSION);
-	if (!ret->version)
+	ret->cpu_latency = strdup(cpu_latency_state());
+	if (!ret->version || !ret->cpu_latency)
 		return -ENOMEM;
 	ret->descriptors = fd_cache_count();
 	for (int i = 0; i < STATS_MEMORIES; i++)
@@ -159,6 +161,7 @@ void report_release(struct report *r)
 	free(r->mounts);
 	free(r->images);
 	free(r->version);
+	free(r->cpu_latency);
 	*r = (struct report){ .pid = 0 };
 }
 

@@ -215,6 +215,7 @@ static json_t *server_json(struct writer *w, const struct report *r)
 	json_t *j = json_object();
 
 	add_fields(w, j, server_fields, r);
+	add(w, j, "cpu_latency", path_or_null(r->cpu_latency));
 	for (int i = 0; i < STATS_MEMORIES; i++)
 		add_number(w, group(w, j, "memory"), stats_memory_name((enum stats_memory)i),
 			   r->memory[i]);
@@ -389,6 +390,7 @@ static int parse_server(const json_t *j, struct report *ret)
 
 	if (r == 0 && (!ret->version || !json_is_object(server)))
 		r = -EBADMSG;
+	r = r ?: string(server, "cpu_latency", &ret->cpu_latency);
 	parse_fields(server, server_fields, ret);
 	parse_fields(j, cache_fields, ret);
 	for (int i = 0; i < STATS_MEMORIES; i++)

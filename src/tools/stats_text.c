@@ -85,6 +85,16 @@ static void print_copies(const struct report *r, FILE *out)
 		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->limiter.cpu_ns / 1000));
 }
 
+static void print_cpu_latency(const struct report *r, FILE *out)
+{
+	const uint64_t *c = r->totals.counters;
+
+	if (r->cpu_latency)
+		fprintf(out, "processors kept awake: %s times, %s in all; now: %s\n",
+			COUNT(c[STATS_CPU_LATENCY_RAISES]), TIME(c[STATS_CPU_LATENCY_HELD_US]),
+			r->cpu_latency);
+}
+
 void stats_text_print_server(const struct report *r, FILE *out)
 {
 	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version,
@@ -101,6 +111,7 @@ void stats_text_print_server(const struct report *r, FILE *out)
 		BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_COPIES]),
 		BYTES(r->memory[STATS_MEM_WINDOWS]));
 	print_copies(r, out);
+	print_cpu_latency(r, out);
 }
 
 static int print_mounts(const struct report *r, bool has_colours, FILE *out)

@@ -55,6 +55,11 @@ def test_remote_layers(machine):
     assert "2 mounts of 1 image" in text
 
 
+def test_latency(machine):
+    text = machine.follow("doc/howto/latency.md")
+    assert re.search(r"^processors kept awake: \d+ times?, .* in all; now: [a-z ]+$", text, re.M), text
+
+
 def test_readme(machine):
     """But for the building, which test_fresh.py does."""
     _, mount, *_ = pages.section(REPOSITORY / "README.md", "Mount something")

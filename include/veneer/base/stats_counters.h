@@ -60,7 +60,11 @@
 	X(STATS_COPIES_EVICTED, "COPIES EVICTED", "copies", "evictions", \
 	  "Extents that the kernel was told to drop from its pages") \
 	X(STATS_COPIES_REFAULTS, "COPIES REFAULTED", "copies", "refaults", \
-	  "Extents that were read again soon after that")
+	  "Extents that were read again soon after that") \
+	X(STATS_CPU_LATENCY_RAISES, "CPU LATENCY RAISES", "cpu_latency", "raises", \
+	  "Times that idle processors were kept awake for requests") \
+	X(STATS_CPU_LATENCY_HELD_US, "CPU LATENCY HELD", "cpu_latency", "held_us", \
+	  "Microseconds for which they were")
 
 /* Memory of the process by what it is for, X(memory, key), key in JSON; Prometheus has it
  * without "_bytes". Images and windows are counted by layer_registry.h and mmap_cache.h. */

@@ -6,6 +6,7 @@
 
 #include "veneer/base/promote_policy.h"
 #include "veneer/prefetch/predictor.h"
+#include "veneer/sys/cpu_latency.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,6 +75,7 @@ struct mount_opts {
 	enum prefetch_mode prefetch;
 	enum predictor_kind predictor;
 	bool has_static_layers; /* -o layers=static */
+	int cpu_latency; /* -o cpu-latency=: microseconds, CPU_LATENCY_AUTO or CPU_LATENCY_OFF */
 	double window_s; /* of a start: how long first reads are traced */
 	uint64_t max_bytes,
 		max_inodes; /* what the upper may take: -o size=, inodes=; 0: all there is */

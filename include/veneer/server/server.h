@@ -19,6 +19,7 @@ struct server_config {
 	int from_fd, word_fd; /* taken over */
 	bool is_alone; /* nobody starts another server if this one dies */
 	unsigned idle_s; /* leave after so long without a mount */
+	int cpu_latency; /* of mounts that leave it open (sys/cpu_latency.h) */
 	int (*stats)(struct mount_table *mounts, char **ret_json); /* NULL: none */
 	int (*metrics)(struct mount_table *mounts, char **ret_text); /* for who asks at: */
 	struct listen_socket

@@ -33,6 +33,7 @@ struct report_image {
 
 struct report {
 	char *version; /* owned */
+	char *cpu_latency; /* owned: cpu_latency_state; NULL in a report of an older server */
 	pid_t pid;
 	uint64_t uptime_s, rss_bytes, descriptors;
 	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
