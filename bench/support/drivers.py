@@ -163,6 +163,8 @@ def _when_named(veneer, more):
     for copies in ("2", "all"):
         found.append(fuse.Rootless(f"veneer-copies-{copies}", f"veneer-rootless, copies={copies}",
                                    veneer, [*more, "-o", f"copies={copies}"]))
+    found.append(fuse.Fuse("veneer-asleep", "veneer, cpu-latency=off: idle processors sleep", veneer,
+                           [*more, "-o", "cpu-latency=off"]))
     found.append(fuse.Rootless("veneer-share", "veneer-rootless, share=pages", veneer,
                                [*more, "-o", "share=pages"]))
     found += predictors.every()

@@ -19,6 +19,9 @@ FIEMAP_HEADER = struct.Struct("=QQLLLL")
 FIEMAP_EXTENT = struct.Struct("=QQQ16xL12x")
 FIEMAP_BATCH = 256
 
+# PM_QOS_CPU_LATENCY_DEFAULT_VALUE
+NO_LATENCY_US = 2000000000
+
 SETTLE_MAX_S = 1
 WAIT_S = 10
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -51,6 +54,22 @@ def wait_for(is_so, goes_on=lambda: True):
             return False
         time.sleep(0.002)
     return True
+
+
+def asked_latency_us():
+    """How long waking a processor may take, by what some process asks of the kernel; None: by nobody."""
+    try:
+        with open("/dev/cpu_dma_latency", "rb") as f:
+            us, = struct.unpack("=i", f.read(4))
+    except OSError:
+        return None
+    return us if us < NO_LATENCY_US else None
+
+
+def let_processors_sleep():
+    """Before a driver's turn: no other driver's server keeps them awake for it."""
+    if not wait_for(lambda: asked_latency_us() is None):
+        note(f"some process keeps processors awake ({asked_latency_us()} us)")
 
 
 def drop_caches():

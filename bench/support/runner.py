@@ -145,6 +145,7 @@ class Runner:
     def _act(self, s, work, step):
         i, cell, driver = step
         seen, start = Results(), time.monotonic()
+        host.let_processors_sleep()
         try:
             s.act(Run(self.args.quick, work, i, cell, driver, seen), cell, driver)
         except Exception as e:
