@@ -50,7 +50,7 @@ bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_plac
 	if (up->st_mode & S_IWGRP &&
 	    (has_acl || up->st_gid != low->st_gid || !(low->st_mode & S_IRGRP)))
 		return false;
-	return up->st_uid == geteuid() || up->st_uid == low->st_uid;
+	return up->st_uid == low->st_uid || up->st_uid == geteuid();
 }
 
 /* A user who may write the map decides which of a file's blocks are seen and which of the lower
@@ -60,7 +60,7 @@ static bool map_covers(struct mapfile *map, const struct stat *low)
 	uid_t owner;
 
 	return mapfile_owner(map, &owner) == 0 &&
-	       (owner == geteuid() || owner == low->st_uid || low->st_mode & S_IROTH);
+	       (owner == low->st_uid || low->st_mode & S_IROTH || owner == geteuid());
 }
 
 int xattr_trust_check(const struct layer *l, struct mapfile *map, int fd,

@@ -297,7 +297,7 @@ int passthrough_select_open(struct union_fs *t, struct inode *i, const struct pa
 	f.pinned = o->kind == PASSTHROUGH_TABLE_UPPER ? &i->src.fd : &o->lower->fd;
 	if (o->kind == PASSTHROUGH_TABLE_LOWER)
 		r = open_lower(o->lower, f.fd, &f.own);
-	else if (fcntl(f.fd, F_GETFL) & O_PATH)
+	else if (!fd_cache_is_writable(f.pinned) && fcntl(f.fd, F_GETFL) & O_PATH)
 		r = -EACCES; /* we may not read it ourselves */
 	if (r < 0) {
 		passthrough_select_close(&f);
