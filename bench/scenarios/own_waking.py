@@ -70,7 +70,7 @@ class Waking(Scenario):
 
     name = "own/waking"
     drivers = AWAKE, ASLEEP
-    seconds = 2.5, 1.2
+    seconds = 1.6, 0.8
 
     def cells(self, quick):
         return [IDLE, BUSY]

@@ -279,6 +279,20 @@ void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int
 	activity_wait_end(waiter);
 }
 
+void kernel_invalidate_store(int fuse_fd, uint64_t node, const void *bytes, size_t len)
+{
+	const struct fuse_notify_store_out store = { .nodeid = node, .size = (uint32_t)len };
+	struct fuse_out_header out = { .len = (uint32_t)(sizeof(out) + sizeof(store) + len),
+				       .error = FUSE_NOTIFY_STORE };
+	const struct iovec v[] = { { &out, sizeof(out) },
+				   { (void *)&store, sizeof(store) },
+				   { (void *)bytes, len } };
+	int waiter = activity_wait_begin();
+
+	(void)!writev(fuse_fd, v, 3);
+	activity_wait_end(waiter);
+}
+
 void kernel_invalidate_free(struct kernel_invalidate *d)
 {
 	if (d)

@@ -30,3 +30,6 @@ void kernel_invalidate_free(struct kernel_invalidate *d);
 /* Have the kernel write the changed pages of a range and drop all of them, for a request that is
  * being answered. Waits for requests that other threads, or the next server, must answer. */
 void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len);
+/* Give the kernel the first bytes of a file as its pages, also over those that it has. Waits for
+ * who holds one of them. */
+void kernel_invalidate_store(int fuse_fd, uint64_t node, const void *bytes, size_t len);

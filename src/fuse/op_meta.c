@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op.h"
+#include "page_fill.h"
 
 #include "veneer/base/minmax.h"
 #include "veneer/data/attr.h"
@@ -205,6 +206,8 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
 	resend_state_change_begin(req, i);
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		page_fill_wait(i);
 	if (r == 0 && !to_set)
 		r = killpriv_lose(req, i, ino);
 	if (r == 0)

@@ -9,6 +9,7 @@
  * A handle contains the way of its open (op_handle, passthrough_table.h): it means the same to any
  * server. Where the server keeps locks, every open is answered, and flushed. */
 #include "op.h"
+#include "page_fill.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
@@ -292,6 +293,11 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = way == PASSTHROUGH_TABLE_WAY_CACHED && m->opts.timeout_s > 0;
 	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
+	if (o.ask.writes)
+		page_fill_wait(i);
+	else if (fi->keep_cache && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
+		 !(fi->flags & O_DIRECT))
+		page_fill_send(req, i, o.slot, o.offer.size);
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    m->trace)
 		trace_open(m->trace, inode_lower(i));

@@ -312,6 +312,12 @@ bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_s
 	return !s->is_left && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
 }
 
+bool passthrough_table_is_alone(struct passthrough_table *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	return !s->is_left && !s->is_successor && s->n_cached == 1 && !s->n_direct && !s->n_backed;
+}
+
 bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);

@@ -673,6 +673,16 @@ void inode_note_listed_names_only(struct inode *dir)
 	dir->is_listed_names_only = true;
 }
 
+bool inode_is_changing(const struct inode *i)
+{
+	return i->changing;
+}
+
+bool inode_note_filled(struct inode *i)
+{
+	return !atomic_exchange(&i->is_filled, true);
+}
+
 bool inode_is_private(const struct inode *i)
 {
 	return i->is_private;

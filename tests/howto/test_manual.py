@@ -83,7 +83,7 @@ def about_command(command):
 
 def table_options():
     """As src/mount/options_table.c has them, without what stands behind the =."""
-    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
+    return set(re.findall(r'^\t\{ "([\w-]+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
 
 
 def page_options():
@@ -92,7 +92,7 @@ def page_options():
     named += re.findall(r"^- (.*?)(?:: |;$|\.$|\Z)", re.sub(r"\n  ", " ", text), re.M)
     # `key=this`\\|`that`: what stands behind the bar is a value
     named = [re.sub(r"\\?\|[`*]*\w+[`*]*", "", cell) for cell in named]
-    return {name for cell in named for name in re.findall(r"`(\w+)", cell)}
+    return {name for cell in named for name in re.findall(r"`(\w[\w-]*)", cell)}
 
 
 def test_the_page_names_each_option_of_a_mount_and_no_other():
@@ -111,12 +111,12 @@ def test_help_names_nothing_that_the_page_does_not():
 
 
 def test_help_names_each_option_of_a_mount():
-    named = set(re.findall(r"(?:^|[ ,;])(\w+)(?=[=, ]|$)", help_of("mount"), re.M))
+    named = set(re.findall(r"(?:^|[ ,;])(\w[\w-]*)(?=[=, ]|$)", help_of("mount"), re.M))
     assert not table_options() - named
 
 
 def test_help_has_the_values_that_the_table_has():
-    rows = re.findall(r'^\t\{ "(\w+)=", \w+, [^"]*"([a-z|]+\|[a-z|]+)[",]', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M)
+    rows = re.findall(r'^\t\{ "([\w-]+)=", \w+, [^"]*"([a-z|]+\|[a-z|]+)[",]', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M)
     assert len(rows) > 8
     for name, values in rows:
         assert re.search(rf"  {name}={re.escape(values)}\b", help_of("mount")), name

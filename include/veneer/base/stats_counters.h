@@ -41,6 +41,8 @@
 	  "Opens by way of the page cache of the mount") \
 	X(STATS_OPENS_DIRECT, "DIRECT OPENS", "opens", "direct", \
 	  "Opens each of whose reads is a request") \
+	X(STATS_OPENS_FILLED, "FILLED OPENS", "opens", "filled", \
+	  "Opens of small lower files whose bytes went along") \
 	X(STATS_PREDICTED_BYTES, "PREDICTED BYTES", "learning", "predicted_bytes", \
 	  "Extents expected to be read at a start") \
 	X(STATS_PREFETCH_BYTES, "PREFETCHED BYTES", "learning", "fetched_bytes", \

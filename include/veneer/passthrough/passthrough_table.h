@@ -78,6 +78,8 @@ enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, s
 						  uint32_t fresh, uint32_t *ret_id);
 /* Is the node open on a lower file's registration, and was not left? */
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s);
+/* Is the node open once, on pages, and was it never written by another node id? */
+bool passthrough_table_is_alone(struct passthrough_table *b, const struct node_slot *s);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
 bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s);
 /* A node id of the same file (by its inode number) was left in the last half minute: a caller that

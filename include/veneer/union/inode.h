@@ -186,6 +186,10 @@ bool inode_is_orphan(const struct inode *i);
 bool inode_is_mapped_past_us(const struct inode *i);
 bool inode_is_listed_names_only(const struct inode *i);
 void inode_note_listed_names_only(struct inode *dir);
+/* Is a change under way (attr_change_begin)? */
+bool inode_is_changing(const struct inode *i);
+/* The kernel is about to get the pages of a lower file. False: it got them before. */
+bool inode_note_filled(struct inode *i);
 bool inode_is_private(const struct inode *i);
 void inode_note_private(struct inode *i);
 

@@ -41,6 +41,8 @@ struct inode {
 	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds; likewise */
 	_Atomic bool is_listed_names_only; /* a directory: names of it went out without attributes;
 					      false to true */
+	_Atomic bool is_filled; /* a lower file whose pages the kernel was given (page_fill.h);
+				   false to true */
 	_Atomic bool is_private; /* a lower file that has a node id of this mount's own
 				    (shared_sb.h); false to true */
 	_Atomic bool is_mapped_past_us; /* may be stored to through a mapping that we never hear of;
