@@ -232,7 +232,8 @@ static int trust_host(const struct rundir *at, const struct peer *host, char *er
 	const char *why;
 	int r = peer_standing(host, &theirs);
 
-	if (r == -ESRCH)
+	/* Of a process that is killed the first thread may have ended, and others not. */
+	if (r == -ESRCH || (r == -ENOENT && peer_standing_self(&ours) == 0))
 		return say_gone(err, err_size);
 	if (r == 0)
 		r = peer_standing_self(&ours);

@@ -268,7 +268,8 @@ def test_counters_of_a_read_only_mount(stack):
     m = stack.mount(upper=False)
     assert (m / "f").read_text() == "f"
     found = counters(stack.server)
-    assert found["REQUESTS READ"] == 1
+    # a file that is passed through comes with its open
+    assert found.get("REQUESTS READ", 0) + found["FILLED OPENS"] == 1
     assert "MAP FILES" not in found
 
 
