@@ -31,5 +31,5 @@ void kernel_invalidate_free(struct kernel_invalidate *d);
  * being answered. Waits for requests that other threads, or the next server, must answer. */
 void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len);
 /* Give the kernel the first bytes of a file as its pages, also over those that it has. Waits for
- * who holds one of them. */
+ * who holds one of them, which nobody may do who waits for an answer of a server. */
 void kernel_invalidate_store(int fuse_fd, uint64_t node, const void *bytes, size_t len);

@@ -295,9 +295,9 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
 	if (o.ask.writes)
 		page_fill_wait(i);
-	else if (fi->keep_cache && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
+	else if (fi->keep_cache && o.offer.kind == PASSTHROUGH_TABLE_LOWER && !o.offer.is_remote &&
 		 !(fi->flags & O_DIRECT))
-		page_fill_send(req, i, o.slot, o.offer.size);
+		page_fill_send(m, i, node, o.offer.size);
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    m->trace)
 		trace_open(m->trace, inode_lower(i));

@@ -51,16 +51,18 @@ void page_fill_wait(const struct inode *i)
 		pthread_cond_wait(&page_fill.ended, &page_fill.lock);
 }
 
-/* After it is in the list: who comes now sees it there. */
+/* After it is in the list: who comes now sees it there. A change that has just ended is seen by the
+ * last check, which is followed by reading the bytes. */
 static bool may_fill(struct mount *m, struct inode *i, struct node_slot *s, fuse_ino_t node)
 {
-	return inode_is_lower_file(i) && !inode_is_changing(i) && !inode_changes_unheard(i, node) &&
-	       passthrough_table_is_alone(m->tree.backing, s) && inode_note_filled(i);
+	return !inode_is_changing(i) && passthrough_table_is_alone(m->tree.backing, s) &&
+	       !inode_changes_unheard(i, node) && inode_is_lower_file(i) && inode_note_filled(i);
 }
 
-static void fill(fuse_req_t req, struct inode *i, off_t size)
+/* Not inlined: its array is large. */
+__attribute__((noinline)) static void fill(struct mount *m, struct inode *i, fuse_ino_t node,
+					   off_t size)
 {
-	struct mount *m = op_mount(req);
 	char bytes[PASSTHROUGH_SELECT_SMALL_BYTES];
 	ssize_t n = read_file(&m->tree, i, bytes, (size_t)size, 0);
 
@@ -69,20 +71,18 @@ static void fill(fuse_req_t req, struct inode *i, off_t size)
 	if (m->trace)
 		trace_read(m->trace, inode_lower(i), 0, (size_t)n);
 	stats_add(STATS_OPENS_FILLED, 1);
-	kernel_invalidate_store(negotiate_request_extra.notify_fd, inode_id(i), bytes, (size_t)n);
+	kernel_invalidate_store(negotiate_request_extra.notify_fd, node, bytes, (size_t)n);
 }
 
-void page_fill_send(fuse_req_t req, struct inode *i, struct node_slot *s, off_t size)
+void page_fill_send(struct mount *m, struct inode *i, fuse_ino_t node, off_t size)
 {
-	struct mount *m = op_mount(req);
+	struct node_slot *s = inode_slot(&m->tree, node);
 	struct fill f = { .inode = i };
 
-	/* Pages of mounts whose number is limited are counted by READ requests. */
-	if (size <= 0 || size > PASSTHROUGH_SELECT_SMALL_BYTES || m->is_sb_member ||
-	    m->page_dup_number)
+	if (!s || size <= 0 || size > PASSTHROUGH_SELECT_SMALL_BYTES || m->is_sb_member)
 		return;
 	begin(&f);
-	if (may_fill(m, i, s, inode_id(i)))
-		fill(req, i, size);
+	if (may_fill(m, i, s, node))
+		fill(m, i, node, size);
 	end(&f);
 }

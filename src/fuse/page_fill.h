@@ -12,6 +12,6 @@
 
 /* The open of a lower file for reading has been counted, and is not answered yet; its size then.
  * Whether the kernel took the pages does not matter. No lock may be held. */
-void page_fill_send(fuse_req_t req, struct inode *i, struct node_slot *s, off_t size);
+void page_fill_send(struct mount *m, struct inode *i, fuse_ino_t node, off_t size);
 /* Wait until no fill of the file is under way. No lock may be held. */
 void page_fill_wait(const struct inode *i);

@@ -23,7 +23,7 @@ bool options_agree(const struct mount_opts *a, const struct mount_opts *b)
 	       a->xattr_permissions == b->xattr_permissions &&
 	       a->has_static_nlink == b->has_static_nlink && a->has_no_acl == b->has_no_acl &&
 	       a->has_no_xattrs == b->has_no_xattrs && a->io == b->io && a->locks == b->locks &&
-	       !strcmp(a->kernel_opts, b->kernel_opts);
+	       a->cpu_latency == b->cpu_latency && !strcmp(a->kernel_opts, b->kernel_opts);
 }
 
 static int copy_ids(const struct id_maps *from, struct id_maps *to)

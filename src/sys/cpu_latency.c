@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/sys/cpu_latency.h"
 
+#include "missing_headers.h"
+
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/latency_policy.h"
@@ -12,7 +14,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/close_range.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #define NO_REQUEST 2000000000 /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE: as if the device were closed */
 #define STATES_MAX 10 /* CPUIDLE_STATE_MAX */
 
-enum state { QUIET, HELD, SWITCHED_OFF, NOT_PERMITTED, NO_CPUIDLE, NO_USE, FAILED };
+enum state { QUIET, HELD, NOT_PERMITTED, FAILED, SWITCHED_OFF, NO_CPUIDLE, NO_USE };
 
 static const char *const words[] = {
 	[QUIET] = "quiet",	     [HELD] = "held",
@@ -33,7 +34,8 @@ static const char *const words[] = {
 };
 
 static struct latency_policy policy = LATENCY_POLICY_INIT;
-static _Atomic enum state state;
+static _Atomic enum state state; /* of the thread: one of the first four */
+static _Atomic enum state of_auto; /* why CPU_LATENCY_AUTO does nothing; QUIET: it does something */
 static _Atomic int fit_us = CPU_LATENCY_AUTO; /* not found out yet */
 static _Atomic uint64_t raises, held_ns;
 static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,7 +91,7 @@ static int latency_of(int fd, unsigned k, long *ret_us)
 
 int cpu_latency_fit(int fd)
 {
-	long shallow = 0, deep = 0, us;
+	long shallow = 0, least = 0, deep = 0, us;
 
 	/* Its governor knows 0 and nothing else. */
 	if (says_haltpoll(fd, "cpuidle/current_driver") ||
@@ -101,8 +103,13 @@ int cpu_latency_fit(int fd)
 		deep = MAX(deep, us);
 		if (us <= CPU_LATENCY_SHALLOW_US)
 			shallow = MAX(shallow, us);
+		if (us && (!least || us < least))
+			least = us;
 	}
-	return deep <= CPU_LATENCY_SHALLOW_US ? -ENOTSUP : (int)shallow;
+	/* Some sleep stays allowed. */
+	if (!shallow)
+		shallow = least;
+	return deep <= CPU_LATENCY_SHALLOW_US || shallow == deep ? -ENOTSUP : (int)shallow;
 }
 
 static void find_fit(void)
@@ -111,7 +118,7 @@ static void find_fit(void)
 	int us = fd < 0 ? -ENOENT : cpu_latency_fit(fd);
 
 	if (us < 0)
-		state = us == -ENOENT ? NO_CPUIDLE : NO_USE;
+		of_auto = us == -ENOENT ? NO_CPUIDLE : NO_USE;
 	fit_us = us < 0 ? CPU_LATENCY_OFF : us;
 }
 
@@ -130,28 +137,33 @@ static void count(int64_t ns)
 	stats_add(STATS_CPU_LATENCY_HELD_US, (uint64_t)ns / 1000);
 }
 
-/* While requests come. False: the process ends. */
+/* While enough requests come. False: the process ends. */
 static bool hold(struct worker *me, int fd)
 {
 	const int64_t since_ns = clock_ns();
 	int asked = LATENCY_POLICY_NOTHING;
-	int64_t until_ms;
-	bool goes_on = true;
+	bool goes_on = true, is_kept = true;
+	uint32_t seen = 0;
 
-	while (goes_on && (until_ms = latency_policy_until(&policy)) > clock_ms()) {
+	while (goes_on && is_kept) {
 		const int us = policy.held_us;
 
-		if (asked != us && ask(fd, us == LATENCY_POLICY_NOTHING ? NO_REQUEST : us)) {
+		/* It may be less than before, or nothing, if this thread was about to give up. */
+		if (asked != us) {
+			if (us == LATENCY_POLICY_NOTHING || !ask(fd, us))
+				break;
 			state = HELD;
 			asked = us;
+			seen = 0;
 		}
-		goes_on = worker_wait(me, until_ms);
+		goes_on = worker_wait(me, clock_ms() + LATENCY_POLICY_LOOK_MS);
+		is_kept = asked != policy.held_us || latency_policy_is_kept(&policy, &seen);
 	}
-	latency_policy_hold(&policy, LATENCY_POLICY_NOTHING);
+	latency_policy_end(&policy, clock_ms());
 	ask(fd, NO_REQUEST);
-	if (state == HELD)
-		count(clock_ns() - since_ns);
 	state = QUIET;
+	if (asked != LATENCY_POLICY_NOTHING)
+		count(clock_ns() - since_ns);
 	return goes_on;
 }
 
@@ -192,7 +204,7 @@ bool cpu_latency_parse(const char *text, int *ret_us)
 void cpu_latency_use(int us)
 {
 	fit_us = us;
-	state = us == CPU_LATENCY_OFF ? SWITCHED_OFF : QUIET;
+	of_auto = us == CPU_LATENCY_OFF ? SWITCHED_OFF : QUIET;
 }
 
 /* After a run of requests. */
@@ -203,7 +215,7 @@ static void raise_to(int us)
 	if (holder)
 		worker_wake(holder);
 	else if (worker_start(run, NULL, &holder) < 0)
-		state = FAILED;
+		latency_policy_end(&policy, clock_ms());
 }
 
 void cpu_latency_request(int us, int64_t now_ms)
@@ -225,7 +237,7 @@ void cpu_latency_request(int us, int64_t now_ms)
 
 const char *cpu_latency_state(void)
 {
-	return words[state];
+	return words[state != QUIET ? state : of_auto];
 }
 
 void cpu_latency_stop(void)

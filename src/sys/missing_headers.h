@@ -23,6 +23,10 @@
 #define dirent64		  dirent
 #define getdents64(fd, buf, size) getdents(fd, (struct dirent *)(void *)(buf), size)
 
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1u << 1)
+#endif
+
 #ifdef LACKS_CLOSE_RANGE
 static inline int close_range(unsigned first, unsigned last, int flags)
 {

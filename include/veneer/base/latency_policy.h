@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When idle processors are to stay awake for requests (sys/cpu_latency.h): requests that follow one
- * another closely ask for it, and quiet ends it. No system call, no lock; several threads may call
- * at once, and what they lose then is a few of the requests that are counted. */
+/* When idle processors are to stay awake for requests (sys/cpu_latency.h): a run of requests that
+ * follow one another closely asks for it, and too few of them end it. It costs the whole machine
+ * power, so who keeps it up must cost processor time himself: a stat now and then does not. No
+ * system call, no lock; several threads may call at once, and what they lose then is a few of the
+ * requests that are counted. */
 #pragma once
 
 #include <limits.h>
@@ -14,23 +16,30 @@
 /* So long is a run that asks. Opening, reading and closing one file takes up to eight requests: a
  * program that does so now and then asks for nothing. */
 #define LATENCY_POLICY_RUN 16u
-/* So long after the last request it ends. 5 ms halved what most requests took, with next to no time
- * held between runs (shared/measured.md O). */
-#define LATENCY_POLICY_QUIET_MS 5
+/* So often it is looked whether so many came meanwhile; else it ends. 5 ms of quiet halved what
+ * most requests took (shared/measured.md O); 1,600 requests a second take some 3 % of a
+ * processor. */
+#define LATENCY_POLICY_LOOK_MS 5
+#define LATENCY_POLICY_KEEP    8u
+/* So long after its end no run asks: each change wakes all idle processors. */
+#define LATENCY_POLICY_PAUSE_MS 50
 #define LATENCY_POLICY_NOTHING	INT_MAX
 
 struct latency_policy {
-	_Atomic int64_t last_ms; /* when the last request came */
-	_Atomic uint32_t run; /* requests in a row */
 	_Atomic int held_us; /* what is asked for now */
+	_Atomic uint32_t count; /* requests that wanted that */
+	_Atomic int64_t last_ms; /* when the last one came that wanted less */
+	_Atomic uint32_t run; /* of those, in a row */
+	_Atomic int64_t not_before_ms;
 };
-#define LATENCY_POLICY_INIT \
-	{ .held_us = LATENCY_POLICY_NOTHING, .last_ms = -LATENCY_POLICY_QUIET_MS }
+#define LATENCY_POLICY_INIT { .held_us = LATENCY_POLICY_NOTHING }
 
 /* A request came that wants waking to take at most us. True: ask for that now; the caller notes it
- * by latency_policy_hold. One store while that much, or less, is asked for already. */
+ * by latency_policy_hold. One store while just that is asked for, none while less is. */
 bool latency_policy_request(struct latency_policy *p, int64_t now_ms, int us);
-/* us are asked for from now on; LATENCY_POLICY_NOTHING: nothing is. */
+/* us are asked for from now on. */
 void latency_policy_hold(struct latency_policy *p, int us);
-/* Until when what is asked for is kept, if no more requests come. */
-int64_t latency_policy_until(const struct latency_policy *p);
+/* Is it to be kept, by what came since the last look? *seen begins with 0. */
+bool latency_policy_is_kept(const struct latency_policy *p, uint32_t *seen);
+/* Nothing is asked for any more. */
+void latency_policy_end(struct latency_policy *p, int64_t now_ms);

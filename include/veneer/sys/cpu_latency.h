@@ -2,7 +2,7 @@
 /* Keeps idle processors awake while requests follow one another closely, by /dev/cpu_dma_latency
  * (the kernel's PM QoS): waking one costs more than most requests do. It is for the whole machine,
  * so it is given up after a few milliseconds of quiet (base/latency_policy.h), and with the
- * process.
+ * process. A process that is stopped or frozen meanwhile goes on asking.
  *
  * The device is open in a thread that shares its table of descriptors with nobody: neither a child
  * nor the supervisor, which outlives a killed server, can keep it open. The thread starts with the
@@ -23,8 +23,8 @@
 #define CPU_LATENCY_SHALLOW_US 20
 
 /* What the idle states in /sys/devices/system/cpu, open at fd, ask for: microseconds; 0 where the
- * guest's processors poll or halt (haltpoll). -ENOENT: the kernel does not choose between idle
- * states; -ENOTSUP: none of them takes long. */
+ * guest's processors poll or halt (haltpoll), else so much that some sleep stays allowed. -ENOENT:
+ * the kernel does not choose between idle states; -ENOTSUP: none of them takes long. */
 int cpu_latency_fit(int fd);
 
 /* "auto", "off" or a number. False: it is none of them. */

@@ -70,9 +70,50 @@ static void test_latency_policy__what_is_held_is_not_asked_for_again(void **stat
 	latency_policy_hold(&p, 2);
 	assert_int_equal(replay(&p, &now, 1000, 1, 2), 0);
 	assert_int_equal(replay(&p, &now, 1000, 1, 20), 0);
-	assert_int_equal(latency_policy_until(&p), now + LATENCY_POLICY_QUIET_MS);
-	latency_policy_hold(&p, LATENCY_POLICY_NOTHING);
-	assert_int_equal(replay(&p, &now, 1000, 1, 20), LATENCY_POLICY_RUN);
+}
+
+/* Looked at each time that LATENCY_POLICY_LOOK_MS are over. */
+static void test_latency_policy__enough_requests_keep_it(void **state)
+{
+	struct latency_policy p = LATENCY_POLICY_INIT;
+	int64_t now = 1000;
+	uint32_t seen = 0;
+
+	(void)state;
+	latency_policy_hold(&p, 0);
+	replay(&p, &now, LATENCY_POLICY_KEEP, 0, 0);
+	assert_true(latency_policy_is_kept(&p, &seen));
+	replay(&p, &now, LATENCY_POLICY_KEEP, 0, 0);
+	assert_true(latency_policy_is_kept(&p, &seen));
+	replay(&p, &now, LATENCY_POLICY_KEEP - 1, 0, 0);
+	assert_false(latency_policy_is_kept(&p, &seen));
+	assert_false(latency_policy_is_kept(&p, &seen));
+}
+
+/* One stat each 4 ms, for a minute. */
+static void test_latency_policy__a_request_now_and_then_does_not_keep_it(void **state)
+{
+	struct latency_policy p = LATENCY_POLICY_INIT;
+	int64_t now = 1000;
+	uint32_t seen = 0;
+
+	(void)state;
+	latency_policy_hold(&p, 0);
+	for (unsigned k = 0; k < 12000; k++) {
+		assert_int_equal(replay(&p, &now, 2, 2, 0), 0);
+		assert_false(latency_policy_is_kept(&p, &seen));
+	}
+}
+
+static void test_latency_policy__after_its_end_there_is_a_pause(void **state)
+{
+	struct latency_policy p = LATENCY_POLICY_INIT;
+	int64_t now = 1000;
+
+	(void)state;
+	latency_policy_hold(&p, 0);
+	latency_policy_end(&p, now);
+	assert_int_equal(replay(&p, &now, 1000, 1, 0), LATENCY_POLICY_PAUSE_MS);
 }
 
 static void test_latency_policy__who_wants_less_asks_meanwhile(void **state)
@@ -87,15 +128,25 @@ static void test_latency_policy__who_wants_less_asks_meanwhile(void **state)
 	assert_int_equal(replay(&p, &now, 1000, 1, 0), 0);
 }
 
-/* The very first request comes when nothing came before. */
-static void test_latency_policy__it_begins_quiet(void **state)
+/* Of two mounts one is busy; the other, which wants less, has a request now and then. */
+static void test_latency_policy__requests_of_another_value_do_not_count(void **state)
 {
 	struct latency_policy p = LATENCY_POLICY_INIT;
+	int64_t now = 1000;
+	uint32_t seen = 0;
 
 	(void)state;
-	assert_true(latency_policy_until(&p) <= 0);
-	assert_false(latency_policy_request(&p, 0, 0));
-	assert_int_equal(latency_policy_until(&p), LATENCY_POLICY_QUIET_MS);
+	latency_policy_hold(&p, 20);
+	for (unsigned k = 0; k < 1000; k++) {
+		replay(&p, &now, 100, 1, 20);
+		assert_true(latency_policy_is_kept(&p, &seen));
+		assert_int_equal(replay(&p, &now, 1, 0, 0), 0);
+	}
+	/* Nor is what one of them had asked for kept by the other. */
+	latency_policy_hold(&p, 0);
+	seen = 0;
+	replay(&p, &now, 1000, 0, 20);
+	assert_false(latency_policy_is_kept(&p, &seen));
 }
 
 int main(void)
@@ -105,8 +156,11 @@ int main(void)
 		cmocka_unit_test(test_latency_policy__a_file_now_and_then_asks_for_nothing),
 		cmocka_unit_test(test_latency_policy__a_pause_begins_another_run),
 		cmocka_unit_test(test_latency_policy__what_is_held_is_not_asked_for_again),
+		cmocka_unit_test(test_latency_policy__enough_requests_keep_it),
+		cmocka_unit_test(test_latency_policy__a_request_now_and_then_does_not_keep_it),
+		cmocka_unit_test(test_latency_policy__after_its_end_there_is_a_pause),
 		cmocka_unit_test(test_latency_policy__who_wants_less_asks_meanwhile),
-		cmocka_unit_test(test_latency_policy__it_begins_quiet),
+		cmocka_unit_test(test_latency_policy__requests_of_another_value_do_not_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

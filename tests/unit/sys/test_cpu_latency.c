@@ -78,16 +78,19 @@ static void test_cpu_latency__shallow_sleep_stays_allowed(void **state)
 	(void)state;
 	assert_int_equal(fit_of("intel_idle\n", "menu\n", intel), 2);
 	assert_int_equal(fit_of("acpi_idle\n", "menu\n", amd), 18);
-	assert_int_equal(fit_of("acpi_idle\n", "ladder\n", slow), 0);
+	assert_int_equal(fit_of("acpi_idle\n", "ladder\n", slow), 33);
 }
 
 static void test_cpu_latency__no_deep_sleep_is_no_use(void **state)
 {
 	const char *const shallow[] = { "0\n", "2\n", "20\n", NULL };
+	const char *const one[] = { "0\n", "200\n", NULL };
 	const char *const deep[] = { "0\n", "2\n", "133\n", NULL };
 
 	(void)state;
 	assert_int_equal(fit_of("intel_idle\n", "menu\n", shallow), -ENOTSUP);
+	/* Nothing between polling and that. */
+	assert_int_equal(fit_of("acpi_idle\n", "menu\n", one), -ENOTSUP);
 	assert_int_equal(fit_of("intel_idle\n", "menu\n", deep), 2);
 	/* An administrator has disabled what is deep. */
 	put_state(2, "133\n", "1\n");
