@@ -161,9 +161,9 @@ static bool hold(struct worker *me, int fd)
 	}
 	latency_policy_end(&policy, clock_ms());
 	ask(fd, NO_REQUEST);
-	state = QUIET;
 	if (asked != LATENCY_POLICY_NOTHING)
 		count(clock_ns() - since_ns);
+	state = QUIET;
 	return goes_on;
 }
 
