@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When idle processors are to stay awake for requests (sys/cpu_latency.h): a run of requests that
  * follow one another closely asks for it, and too few of them end it. It costs the whole machine
- * power, so who keeps it up must cost processor time himself: a stat now and then does not. No
- * system call, no lock; several threads may call at once, and what they lose then is a few of the
- * requests that are counted. */
+ * power, so a program keeps it up by many requests alone; a stat now and then does not. No system
+ * call, no lock. Several threads may call at once; then a few requests are not counted. */
 #pragma once
 
 #include <limits.h>
@@ -17,8 +16,7 @@
  * program that does so now and then asks for nothing. */
 #define LATENCY_POLICY_RUN 16u
 /* So often it is looked whether so many came meanwhile; else it ends. 5 ms of quiet halved what
- * most requests took (shared/measured.md O); 1,600 requests a second take some 3 % of a
- * processor. */
+ * most requests took (shared/measured.md O). That is 1,600 requests a second. */
 #define LATENCY_POLICY_LOOK_MS 5
 #define LATENCY_POLICY_KEEP    8u
 /* So long after its end no run asks: each change wakes all idle processors. */
