@@ -26,7 +26,7 @@ TEST_PACKAGES=(
 # A hundred and thirty with those that they need.
 SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
-	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static stress-ng)
+	fuse-overlayfs postgresql mariadb-server-core mariadb-client-core sysbench rocksdb-tools make dpkg-dev python3-pip busybox-static stress-ng)
 
 # Of arm64, into a directory of their own; with all that these depend on.
 ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev libcmocka-dev)

@@ -7,10 +7,10 @@ from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_k
 from . import dpso_accuracy, dpso_idle, dpso_start, dpso_trace
 from . import xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
-from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
+from . import real_build, real_chown, real_commit, real_databases, real_install, real_pgbench, real_sqlite
 from . import real_start
 from . import meta_bigdir, meta_files, meta_reads, meta_walk
-from . import own_death, own_diff, own_share, own_waking, own_watching
+from . import own_death, own_diff, own_long, own_share, own_waking, own_watching
 
 EVERY = [
     hpmapper_cow.CowLatency(),
@@ -39,6 +39,7 @@ EVERY = [
     tarasov_jobs.Jobs(),
     real_pgbench.Pgbench(),
     real_sqlite.Sqlite(),
+    real_databases.Databases(),
     real_chown.Chown(),
     real_commit.Commit(),
     real_build.Build(),
@@ -51,6 +52,7 @@ EVERY = [
     own_death.Death(),
     own_diff.Diff(),
     own_share.Share(),
+    own_long.Long(),
     own_waking.Waking(),
     own_watching.Watching(),
 ]

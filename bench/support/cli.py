@@ -32,7 +32,7 @@ def parse():
     p.add_argument("--list", action="store_true",
                    help="print scenarios, what they take, and drivers; run nothing")
     p.add_argument("--quick", action="store_true",
-                   help="small and within ten minutes: for a look, not for a claim")
+                   help="small and within thirteen minutes: for a look, not for a claim")
     p.add_argument("--out", metavar="DIR", help="folder of the results, default "
                    "bench/results/DATE; a run that was interrupted goes on in it")
     p.add_argument("--drivers", metavar="A,B", help="only these, default all that can be had")

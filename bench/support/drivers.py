@@ -165,6 +165,8 @@ def _when_named(veneer, more):
                                    veneer, [*more, "-o", f"copies={copies}"]))
     found.append(fuse.Fuse("veneer-asleep", "veneer, cpu-latency=off: idle processors sleep", veneer,
                            [*more, "-o", "cpu-latency=off"]))
+    found.append(fuse.Fuse("veneer-writeback", "veneer, io=cached,writeback=on: the kernel keeps writes", veneer,
+                           [*more, "-o", "io=cached,writeback=on"]))
     found.append(fuse.Rootless("veneer-share", "veneer-rootless, share=pages", veneer,
                                [*more, "-o", "share=pages"]))
     found += predictors.every()

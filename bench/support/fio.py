@@ -3,6 +3,7 @@
 
 import json
 import os
+import tempfile
 from collections import namedtuple
 
 from . import host, trees
@@ -79,3 +80,25 @@ def read_report(text, jobs):
 def run(view, jobs, ms):
     """The same, run where the view is mounted."""
     return read_report(view.run(*argv(jobs, ms)), jobs)
+
+
+def _rates(log, seconds):
+    """Operations in each second, of all threads together. A line of the log is one thread's rate in the second
+    that ends then: milliseconds, rate, direction and more."""
+    rates = [0.0] * seconds
+    with open(log, encoding="ascii") as lines:
+        for line in lines:
+            end_ms, rate = (int(part) for part in line.split(",")[:2])
+            second = (end_ms + 500) // 1000 - 1
+            if 0 <= second < seconds:
+                rates[second] += rate
+    return rates
+
+
+def run_watched(view, job, seconds):
+    """One job for so long: (operations in each second, 99th percentile in microseconds)."""
+    with tempfile.TemporaryDirectory(prefix="veneer-bench-", dir="/tmp") as folder:
+        log = os.path.join(folder, "log")
+        text = view.run(*argv([job], seconds * 1000), f"--write_iops_log={log}", "--log_avg_msec=1000",
+                        "--per_job_logs=0")
+        return _rates(f"{log}_iops.log", seconds), read_report(text, [job])[job.name].p99
