@@ -18,8 +18,9 @@ usage()
 	END
 }
 
-# All sanitizers' reports end the run; a single input may take five seconds and a GiB.
-OPTIONS=(-close_fd_mask=2 -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 -verbosity=1)
+# All sanitizers' reports end the run; a single input may take twenty seconds, on a machine that is busy
+# with other things, and a GiB.
+OPTIONS=(-close_fd_mask=2 -timeout=20 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 -verbosity=1)
 
 build()
 {

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 PYTHON=/usr/bin/python3
-PART_LIMIT_S=${VENEER_PART_LIMIT_S:-2400}
+PART_LIMIT_S=${VENEER_PART_LIMIT_S:-3000}
 # As many failures of a part are looked at once more, see once_more.
 UNSTEADY_MAX=3
 
@@ -234,12 +234,16 @@ plain_part()
 }
 
 # What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
-SERVER_FILES=(command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
+SERVER_FILES=(call_budget command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
 	takeover whiteout write)
 
 # What tells most of mounts that share one superblock, beside what is about just that.
 SHARE_FILES=(concurrency differential hard_links identity layers open_files posix_table rename setattr truncate unlink whiteout
 	write xattr)
+
+# What writeback=on makes otherwise; test_writeback.py runs with the others, too.
+WRITEBACK_FILES=(bad_input copy_on_write copy_range differential direct fallocate fsync mmap open_files seek setid times
+	truncate write writeback)
 
 # server_part NAME PYTEST-ARGUMENT...: mounts by one shared server.
 server_part()
@@ -343,12 +347,23 @@ test_tsan()
 	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large" --mode=server
 }
 
+# Of what root runs, that which a sanitizer makes otherwise: memory, counts of system calls, how fast what comes after what,
+# crashes, and what is large. In CI the part asan runs all of it; the rest is slow.
+ROOT_FILES=(big_tree call_budget concurrency cpu_latency fio fsync killed_server killed_server_hard learning life limits map_ahead passthrough
+	passthrough_switch passthrough_upper promote quota stress takeover writeback)
+
 test_integration()
 {
 	local plain_files=("${PLAIN_FILES[@]/#/tests/integration/test_}")
+	local root_files=("${ROOT_FILES[@]/#/tests/integration/test_}")
 
 	build_plain || return 0
-	integration_parts integration -m "not slow"
+	if is_in asan "${PARTS[@]}" && [ -n "${CI:-}" ] && [ "$(id -u)" = 0 ]; then
+		pytest_part integration "${root_files[@]/%/.py}" -m "not slow"
+		pytest_part integration-rootless tests/integration --rootless -m "not slow"
+	else
+		integration_parts integration -m "not slow"
+	fi
 	plain_part integration-plain "${plain_files[@]/%/.py}" -m "not slow and not large"
 }
 
@@ -356,13 +371,16 @@ test_server()
 {
 	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
 	local share_files=("${SHARE_FILES[@]/#/tests/integration/test_}")
+	local writeback_files=("${WRITEBACK_FILES[@]/#/tests/integration/test_}")
 
 	server_files=("${server_files[@]/%/.py}")
 	share_files=("${share_files[@]/%/.py}")
+	writeback_files=("${writeback_files[@]/%/.py}")
 	build_plain || return 0
 	server_part server "${server_files[@]}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
 		server_part share-rootless "${share_files[@]}" -m "not slow and not large" --share --rootless
+		server_part writeback-rootless "${writeback_files[@]}" -m "not slow and not large" --writeback --rootless
 	fi
 }
 
@@ -463,6 +481,7 @@ test_slow()
 	build_plain || return 0
 	meson_part slow slow build
 	integration_parts integration-slow -m slow
+	pytest_part integration-all tests/integration -m "not slow"
 	plain_part integration-all-plain tests/integration
 	plain_part server-all-plain tests/integration --mode=server --ignore tests/integration/test_server.py -m "not slow"
 	server_part server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
@@ -472,6 +491,9 @@ test_slow()
 		server_part share-all tests/integration --ignore tests/integration/test_server.py -m "not slow" --share
 		server_part share-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --share \
 			--rootless
+		server_part writeback-all tests/integration --ignore tests/integration/test_server.py -m "not slow" --writeback
+		server_part writeback-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" \
+			--writeback --rootless
 		if build_asan; then
 			asan_part integration-asan-rootless --rootless
 			asan_part integration-asan-server --mode=server --ignore tests/integration/test_server.py
@@ -491,10 +513,12 @@ test_slow()
 	fi
 }
 
-# One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
-# (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
-# rest; what they print comes at the end.
-BESIDE=("asan tsan arm64 fuzz" "lint minimal callers server howto crash fault soak install")
+# One of a person's runs sees a part after the other. In CI two processors have half an hour: the longest part, and the
+# engines, which wait more than they work, with what fills their lane, run beside the rest; what they print comes at the end.
+BESIDE=("asan" "lint minimal callers server howto crash fault soak install")
+
+# All that this run does.
+PARTS=()
 
 # is_in WORD WORD...
 is_in()
@@ -578,6 +602,7 @@ main()
 	*" slow "*) contrib/setup.sh --tests --slow ;;
 	*) contrib/setup.sh --tests ;;
 	esac
+	PARTS=("${parts[@]}")
 	start_lanes "${parts[@]}"
 	run_parts "${rest[@]}"
 	collect_lanes

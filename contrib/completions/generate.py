@@ -68,7 +68,7 @@ def options_of(lines):
 def words_of(lines, commands):
     words = []
     for spelled, text in entries(line for line in lines if re.match(r"  [a-z]|   ", line)):
-        for word in re.findall(r"(?:^|, )([a-z][a-z0-9_]*(?:=\S*?)?)(?=, |$)", spelled):
+        for word in re.findall(r"(?:^|, )([a-z][a-z0-9_-]*(?:=\S*?)?)(?=, |$)", spelled):
             if word not in commands:
                 words.append(Word(word, text))
         for word in re.findall(r"(?:[;,] |and |for )([a-z_]+)=", text):

@@ -79,8 +79,10 @@ bool promote_policy_is_quiet(struct promote_policy_quiet *q, uint64_t requests, 
 	return now_ms - q->since_ms >= PROMOTE_POLICY_QUIET_MS;
 }
 
-bool promote_policy_is_pressed(int memory_stall, int io_stall)
+bool promote_policy_is_pressed(enum promote_policy_mode mode, int memory_stall, int io_stall)
 {
-	return memory_stall > PROMOTE_POLICY_MEMORY_STALL_MAX ||
-	       io_stall > PROMOTE_POLICY_IO_STALL_MAX;
+	const int io_max = mode == PROMOTE_POLICY_WRITTEN ? PROMOTE_POLICY_IO_STALL_MAX_WRITTEN
+							  : PROMOTE_POLICY_IO_STALL_MAX;
+
+	return memory_stall > PROMOTE_POLICY_MEMORY_STALL_MAX || io_stall > io_max;
 }

@@ -32,6 +32,20 @@ static int pin_upper(struct union_fs *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
+/* Copy a lower file up with another owner or mode. 1; 0: that is yet to be done, by the descriptor
+ * in *ret, which is pinned; -errno. */
+static int copyup_changed(struct union_fs *t, struct inode *i, const struct copyup_attributes *a,
+			  int *ret)
+{
+	struct copyup_change change = { .keeps_content = true, .attributes = a };
+	int r = copyup_inode(t, i, &change);
+
+	if (r < 0 || change.is_done)
+		return r < 0 ? r : 1;
+	*ret = upper_pin(t, i);
+	return *ret < 0 ? *ret : 0;
+}
+
 /* Keep attribute changes apart from completing, which changes some attributes of a partial file for
  * a moment and puts them back with the file locked (materialize.h): no caller sees that, and
  * nothing that is set meanwhile is lost. */
@@ -132,11 +146,12 @@ static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, g
 
 int attr_chmod(struct union_fs *t, struct inode *i, mode_t mode)
 {
-	int fd = pin_upper(t, i), r;
+	const struct copyup_attributes a = { (uid_t)-1, (gid_t)-1, mode };
 	bool is_held = false;
+	int fd, r = copyup_changed(t, i, &a, &fd);
 
-	if (fd < 0)
-		return fd;
+	if (r)
+		return r < 0 ? r : 0;
 	r = seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
 	if (r < 0) {
 		fd_cache_unpin(&i->src.fd);
@@ -144,6 +159,7 @@ int attr_chmod(struct union_fs *t, struct inode *i, mode_t mode)
 	}
 	if (is_overridden(t, i)) {
 		r = chmod_override(t, i, fd, mode);
+		upper_forget_group(i);
 		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
@@ -157,16 +173,18 @@ int attr_chmod(struct union_fs *t, struct inode *i, mode_t mode)
 		r = chmod(proc, mode & 07777) < 0 ? -errno : 0;
 	}
 	let_attributes_go(i, is_held);
+	upper_forget_group(i);
 	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
 int attr_chown(struct union_fs *t, struct inode *i, uid_t uid, gid_t gid)
 {
-	int fd = pin_upper(t, i), r;
+	const struct copyup_attributes a = { uid, gid, (mode_t)-1 };
+	int fd, r = copyup_changed(t, i, &a, &fd);
 
-	if (fd < 0)
-		return fd;
+	if (r)
+		return r < 0 ? r : 0;
 	r = seal_before(t, i, fd, uid, gid, (mode_t)-1);
 	if (r == 0 && is_overridden(t, i)) {
 		r = change_override(t, i, fd, uid, gid, (mode_t)-1);
@@ -176,6 +194,7 @@ int attr_chown(struct union_fs *t, struct inode *i, uid_t uid, gid_t gid)
 		r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 		let_attributes_go(i, is_held);
 	}
+	upper_forget_group(i);
 	fd_cache_unpin(&i->src.fd);
 	return r;
 }
@@ -342,8 +361,6 @@ static int reader_open_lower(struct union_fs *t, struct inode *i, struct reader 
 	r->is_unresolved = image_is_plain(t->image, i->lower);
 	if (r->is_unresolved)
 		return 0;
-	/* A file's data descriptor is likely to be needed next: a first write asks for
-	 * capabilities. */
 	if (i->type == DT_REG && image_source(t->image, i->lower, &src) == 0) {
 		r->fd = source_pin(src);
 		if (r->fd >= 0) {
@@ -436,7 +453,7 @@ static bool is_protected(const struct union_fs *t, const struct inode *i, const 
 
 static bool is_acl(const char *name)
 {
-	return !strcmp(name, ACCESS_ACL) || !strcmp(name, "system.posix_acl_default");
+	return !strcmp(name, ACCESS_ACL) || !strcmp(name, UPPER_DEFAULT_ACL);
 }
 
 int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const void *value,
@@ -465,8 +482,9 @@ int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const v
 	if (r == 0 && is_overridden(t, i) && !strcmp(name, ACCESS_ACL))
 		r = take_mode_of_acl(t, i, fd);
 	quota_settle(t->quota, fd, size, 0);
-	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
-		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;
+	upper_forget_group(i); /* an ACL may take the set-group-id bit away */
+	if (i->dir && !strcmp(name, UPPER_DEFAULT_ACL))
+		upper_dir_note_default_acl(i->dir, xattr_get(fd, "", name, NULL, 0) > 0);
 	fd_cache_unpin(&i->src.fd);
 	return r;
 }
@@ -489,8 +507,8 @@ int attr_removexattr(struct union_fs *t, struct inode *i, const char *name)
 	is_held = hold_attributes(i);
 	r = xattr_remove(fd, "", name);
 	let_attributes_go(i, is_held);
-	if (r == 0 && i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
-		i->has_default_acl = false;
+	if (r == 0 && i->dir && !strcmp(name, UPPER_DEFAULT_ACL))
+		upper_dir_note_default_acl(i->dir, false);
 	quota_note(t->quota, fd);
 	fd_cache_unpin(&i->src.fd);
 	return r;

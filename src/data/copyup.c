@@ -61,8 +61,7 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 		return r;
 	r = staged_copy_make(t, i, change, &f);
 	if (r == 0 && i->type == DT_DIR) {
-		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
-		r = upper_listing_empty(i);
+		r = upper_listing_empty(i, xattr_get(f.fd, "", UPPER_DEFAULT_ACL, NULL, 0) > 0);
 	}
 	/* The other names may be looked up as soon as they exist. */
 	if (r == 0 && to->names)
@@ -87,7 +86,7 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 		upper_install(t, i, steal_fd(&f.fd));
 	} else {
 		upper_hold_fresh(t, i, steal_fd(&f.fd)); /* there is no way back to it */
-		i->is_gone = true;
+		inode_note_gone(t, i);
 	}
 	inode_set_upper(t, i, f.st.st_ino);
 	if (change)
@@ -223,7 +222,7 @@ static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_chang
 		return 0;
 	r = hardlink_index_find(t, i->lower, &names);
 	/* A copy without a name is for a file without one. */
-	if (r == 0 && names.n == 0 && !i->is_orphan)
+	if (r == 0 && names.n == 0 && !inode_is_orphan(i))
 		r = -EAGAIN;
 	for (size_t k = 0; k < names.n && r == 0; k++)
 		if (!names.v[k].dir->has_upper)
@@ -259,7 +258,7 @@ int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *chan
 		return 0;
 	if (!t->upper)
 		return -EROFS;
-	return i->is_in_by_lower ? copyup_linked(t, i, change) : copyup_single(t, i, change);
+	return i->is_linked_below ? copyup_linked(t, i, change) : copyup_single(t, i, change);
 }
 
 int copyup_settle_links(struct union_fs *t, struct inode *i)
@@ -268,7 +267,7 @@ int copyup_settle_links(struct union_fs *t, struct inode *i)
 	bool has_others;
 	int r;
 
-	if (!i->is_in_by_lower || i->has_upper)
+	if (!i->is_linked_below || i->has_upper)
 		return 0;
 	r = hardlink_index_find(t, i->lower, &names);
 	has_others = names.n > 1;

@@ -4,6 +4,8 @@
 #include "cow_blocks.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
+#include "veneer/base/minmax.h"
+#include "veneer/base/promote_policy.h"
 #include "veneer/data/copyup.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/sys/file.h"
@@ -47,6 +49,17 @@ static int write_in_place(struct inode *i, int fd, const char *p, size_t len, of
 	return is_want_of_room(r) ? 0 : r;
 }
 
+/* Under the lock: does the file of a partial inode reach to end? Its size is asked for once, and
+ * again where it may have grown. */
+static bool reaches(struct inode *i, int fd, uint64_t end)
+{
+	struct stat st;
+
+	if (end > i->size_seen && fstat(fd, &st) == 0)
+		i->size_seen = (uint64_t)st.st_size;
+	return end <= i->size_seen;
+}
+
 /* There is room for it. */
 static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
 			 off_t off)
@@ -59,9 +72,7 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	if (in_place) {
 		/* Past the end of the file everything is own, but only once the map knows how short
 		 * the file is: the slow way looks. */
-		struct stat st;
-
-		if (i->src.id && (fstat(fd, &st) < 0 || off + (off_t)len > st.st_size))
+		if (i->src.id && !reaches(i, fd, (uint64_t)off + len))
 			in_place = false;
 		else
 			r = write_in_place(i, fd, p, len, off);
@@ -75,6 +86,21 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 		rwlock_unlock(&i->lock);
 	}
 	return r;
+}
+
+/* The profile of the image may come after the first write. */
+static bool is_expected(const struct union_fs *t, const struct inode *i, uint32_t n)
+{
+	return t->completes_expected && (n & (n - 1)) == 0 && i->lower &&
+	       atomic_load_explicit(&i->lower->is_expected_written, memory_order_relaxed);
+}
+
+static void count_write(struct union_fs *t, struct inode *i)
+{
+	uint32_t n = atomic_fetch_add_explicit(&i->nwrites, 1, memory_order_relaxed) + 1;
+
+	if (n % PROMOTE_POLICY_WRITES == 0 || is_expected(t, i, n))
+		t->on_own(t->on_own_arg);
 }
 
 int cow_write(struct union_fs *t, struct inode *i, const void *p, size_t len, off_t off)
@@ -97,6 +123,8 @@ int cow_write(struct union_fs *t, struct inode *i, const void *p, size_t len, of
 		quota_settle(t->quota, fd, room, 0);
 	}
 	fd_cache_unpin(&i->src.fd);
+	if (r == 0 && t->tells_written && i->src.id)
+		count_write(t, i);
 	return r;
 }
 
@@ -160,6 +188,7 @@ int cow_truncate(struct union_fs *t, struct inode *i, off_t size)
 	if (fd < 0)
 		return fd;
 	rwlock_wrlock(&i->lock);
+	i->size_seen = MIN(i->size_seen, (uint64_t)size);
 	if (i->is_damaged)
 		r = cut_damaged(t, i, fd);
 	else if (i->src.id)

@@ -49,7 +49,7 @@ struct making {
 	struct inode *parent;
 	const char *name;
 	struct lookup_state state; /* of the name, before */
-	struct stat dir; /* of the directory it will be in */
+	gid_t inherited; /* of a set-group-id directory; (gid_t)-1 */
 	mode_t mode; /* with set-gid inherited and the umask applied */
 	uid_t uid;
 	gid_t gid;
@@ -58,19 +58,35 @@ struct making {
 	bool has_acl; /* of the directory's default ACL */
 };
 
+/* Read once: nobody else changes the upper. Not where owner and mode are in an attribute. */
+static int find_inherited(struct union_fs *t, struct making *m, struct upper_dir *d, int dirfd)
+{
+	struct stat st;
+	uint64_t seen;
+
+	if (upper_dir_group(d, &m->inherited, &seen) && !t->upper->override)
+		return 0;
+	if (fstat(dirfd, &st) < 0)
+		return -errno;
+	mode_xattr_apply(dirfd, "", t->upper->override, &st);
+	m->inherited = st.st_mode & S_ISGID ? st.st_gid : (gid_t)-1;
+	upper_dir_note_group(d, seen, m->inherited);
+	return 0;
+}
+
 static void inherit(struct union_fs *t, struct making *m)
 {
 	if (S_ISREG(m->args->mode) || S_ISDIR(m->args->mode))
 		m->override = t->upper->override;
-	m->has_acl = m->parent->has_default_acl;
+	m->has_acl = upper_has_default_acl(m->parent);
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
 	/* With a default ACL the backing file system works the mode out itself. */
 	if (!m->has_acl && !S_ISLNK(m->mode))
 		m->mode &= ~m->args->umask;
-	if (m->dir.st_mode & S_ISGID) {
-		m->gid = m->dir.st_gid;
+	if (m->inherited != (gid_t)-1) {
+		m->gid = m->inherited;
 		if (S_ISDIR(m->mode))
 			m->mode |= S_ISGID;
 	}
@@ -83,7 +99,22 @@ static mode_t real_mode(const struct making *m)
 	return m->has_acl ? mode_xattr_acl_mode(m->mode) : mode_xattr_real_mode(m->mode);
 }
 
-static int make_at(struct making *m, int dirfd, const char *name)
+/* A file system that is mounted inside the upper may give new files another owner, and refuses the
+ * quiet flag when the file is there already. A file that was there before is no EPERM. */
+static int make_file(const struct union_fs *t, int dirfd, const char *name, mode_t mode)
+{
+	const int flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
+	const int quiet = upper_quiet_flag(t);
+	int fd = openat(dirfd, name, flags | quiet, mode);
+
+	if (fd < 0 && errno == EPERM && quiet) {
+		unlinkat(dirfd, name, 0);
+		fd = openat(dirfd, name, flags, mode);
+	}
+	return fd < 0 ? -errno : fd;
+}
+
+static int make_at(const struct union_fs *t, struct making *m, int dirfd, const char *name)
 {
 	const mode_t mode = real_mode(m);
 	int r = 0;
@@ -92,9 +123,8 @@ static int make_at(struct making *m, int dirfd, const char *name)
 	case S_IFREG:
 		/* Not set-id before it has its owner, which gives it those bits back: a server that
 		 * is killed between would leave a file that is its own user's. */
-		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC,
-			       mode & 01777);
-		return m->fd < 0 ? -errno : 0;
+		m->fd = make_file(t, dirfd, name, mode & 01777);
+		return m->fd < 0 ? m->fd : 0;
 	case S_IFDIR:
 		r = mkdirat(dirfd, name, mode & 07777);
 		break;
@@ -173,9 +203,10 @@ static void unmake(struct making *m, int dirfd, const char *name)
 	unlinkat(dirfd, name, S_ISDIR(m->mode) ? AT_REMOVEDIR : 0);
 }
 
-static int make_direct(struct making *m, int dirfd, const char *name, struct stat *st)
+static int make_direct(const struct union_fs *t, struct making *m, int dirfd, const char *name,
+		       struct stat *st)
 {
-	int r = make_at(m, dirfd, name);
+	int r = make_at(t, m, dirfd, name);
 
 	if (r < 0)
 		return r;
@@ -220,13 +251,13 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, int dirfd, s
 	int at = t->workfd, r = 0;
 
 	upper_temp_name(t, temp);
-	if (m->parent->has_default_acl) {
+	if (upper_has_default_acl(m->parent)) {
 		remove_beside_name(m->name, temp);
 		r = remove_unseen(t, dirfd, temp); /* of a server that was killed */
 		at = dirfd;
 	}
 	if (r == 0)
-		r = make_direct(m, at, temp, st);
+		r = make_direct(t, m, at, temp, st);
 	if (r < 0)
 		return r;
 	if (is_opaque) {
@@ -280,8 +311,8 @@ static int enter_new(struct union_fs *t, struct making *m, struct upper_dir *d,
 	}
 	if (m->fd >= 0)
 		upper_install(t, *ret, steal_fd(&m->fd));
-	if (f.type == DT_DIR && !m->parent->has_default_acl)
-		r = upper_listing_empty(*ret);
+	if (f.type == DT_DIR && !upper_has_default_acl(m->parent))
+		r = upper_listing_empty(*ret, false);
 	/* Without it the listing is read when it is asked for. */
 	return 0;
 }
@@ -333,16 +364,15 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 		fd_cache_unpin(&parent->src.fd);
 		return r;
 	}
-	r = fstat(dirfd, &m.dir) < 0 ? -errno : inode_reserve(t);
+	r = find_inherited(t, &m, d, dirfd) ?: inode_reserve(t);
 	if (r == 0)
 		r = upper_dir_reserve(d, name, m.state.below != NULL, &is_new);
 	if (r == 0) {
-		mode_xattr_apply(dirfd, "", t->upper->override, &m.dir);
 		inherit(t, &m);
 		if (m.state.is_whiteout)
 			r = make_over_whiteout(t, &m, dirfd, ret_st);
 		else
-			r = make_direct(&m, dirfd, name, ret_st);
+			r = make_direct(t, &m, dirfd, name, ret_st);
 	}
 	if (r < 0 && is_new)
 		upper_dir_remove(d, name);
@@ -359,20 +389,21 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 
 /* Take over an object that a server made before it died and could say so; no caller knows of it.
  * Owner and mode may be missing yet. */
-static int take_over_made(struct union_fs *t, struct making *m, struct stat *st)
+static int take_over_made(struct union_fs *t, struct making *m, struct upper_dir *d,
+			  struct stat *st)
 {
 	int dirfd = upper_pin(t, m->parent), r;
 
 	if (dirfd < 0)
 		return dirfd;
-	r = fstat(dirfd, &m->dir) < 0 ? -errno : 0;
+	r = find_inherited(t, m, d, dirfd);
 	if (r == 0) {
-		mode_xattr_apply(dirfd, "", t->upper->override, &m->dir);
 		inherit(t, m);
 		/* A mode may bind even us: then it is opened when it must be. */
 		if (S_ISREG(m->mode))
 			m->fd = openat(dirfd, m->name,
-				       O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+				       O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC |
+					       upper_quiet_flag(t));
 		r = settle_owner(m, dirfd, m->name, st);
 	}
 	fd_cache_unpin(&m->parent->src.fd);
@@ -400,9 +431,11 @@ int create_again(struct union_fs *t, struct inode *parent, const char *name,
 		return r;
 	if (m.state.where != LOOKUP_UPPER || m.state.up.type != IFTODT(args->mode))
 		return create_node(t, parent, name, args, ret, ret_st);
-	r = take_over_made(t, &m, ret_st);
+	r = take_over_made(t, &m, d, ret_st);
 	if (r == 0)
 		r = enter_new(t, &m, d, ret_st, ret);
+	if (r == 0)
+		upper_forget_group(*ret);
 	if (r == 0)
 		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);
@@ -476,7 +509,7 @@ int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const
 	if (r == 0)
 		r = upper_dir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
-		r = link_locked(t, fd, dirfd, name, state.is_whiteout, i->is_orphan);
+		r = link_locked(t, fd, dirfd, name, state.is_whiteout, inode_is_orphan(i));
 		if (r < 0 && is_new)
 			upper_dir_remove(d, name);
 	}

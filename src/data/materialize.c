@@ -278,7 +278,7 @@ static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 /* A partial file, with a name, about which nothing is wrong. */
 static bool is_fit(const struct inode *i)
 {
-	return i->src.id && !i->is_damaged && !i->is_gone && !i->is_orphan;
+	return i->src.id && !i->is_damaged && !inode_is_orphan(i);
 }
 
 static int measure(struct filling *f)

@@ -73,7 +73,7 @@ static int write_mark(struct union_fs *t, int fd, const struct partial_xattr *m,
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes
  * before the mark, the mark before the guard and the name. */
 int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path,
-		      const struct stat *st)
+		      const struct stat *st, const struct stat *up)
 {
 	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size,
 				   .lower_mtime_s = st->st_mtim.tv_sec,
@@ -82,7 +82,7 @@ int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path
 	file_id_t id;
 	int r;
 
-	if (has_path || (t->style.has_trusted && !xattr_trust_covers(st, has_acl, true, st))) {
+	if (has_path || (t->style.has_trusted && !xattr_trust_covers(up, has_acl, true, st))) {
 		r = set_path(&m, i->lower);
 		if (r < 0)
 			return r;
@@ -94,7 +94,7 @@ int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = write_mark(t, fd, &m, xattr_trust_covers(st, has_acl, false, st));
+	r = write_mark(t, fd, &m, *m.path && xattr_trust_covers(up, has_acl, false, st));
 	r = r ?: put_guard(t, fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);

@@ -121,7 +121,7 @@ int remove_prepare(struct union_fs *t, struct inode *i, struct removal *ret)
 void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, bool has_gone)
 {
 	if (has_gone && r->is_last)
-		i->is_gone = true;
+		inode_note_gone(t, i);
 	/* The inode number belongs to no other file as long as the directory is held. */
 	if (has_gone && i->type == DT_DIR && i->has_upper)
 		quota_gone(t->quota, i->upper_ino);

@@ -76,8 +76,9 @@ static int copy_owner(struct union_fs *t, const struct staged_copy *f, const str
  * of a file that its owner may not write cannot be set. */
 static int copy_mode(struct union_fs *t, const struct staged_copy *f, const struct stat *st)
 {
-	const bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
 	const mode_t mode = st->st_mode & 07777;
+	const bool has_lost_bits = mode & (S_ISUID | S_ISGID) &&
+				   (f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid);
 
 	if (is_overridden(t, st)) {
 		const bool has_acl = xattr_get(f->fd, "", "system.posix_acl_access", NULL, 0) > 0;
@@ -89,7 +90,7 @@ static int copy_mode(struct union_fs *t, const struct staged_copy *f, const stru
 		return mode_xattr_store(f->fd, t->upper->override, st);
 	}
 	/* Otherwise it was made with the right one. */
-	if (S_ISLNK(st->st_mode) || (!is_chowned && (f->st.st_mode & 07777) == mode))
+	if (S_ISLNK(st->st_mode) || (!has_lost_bits && (f->st.st_mode & 07777) == mode))
 		return 0;
 	if (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode))
 		return fchmod(f->fd, mode) < 0 ? -errno : 0;
@@ -123,12 +124,14 @@ static int make_regular(struct union_fs *t, mode_t mode, struct staged_copy *f)
 	mode = (mode & 0777) | 0600;
 	*f->temp = '\0';
 	if (t->can.has_tmpfile && !t->can.wants_name_sync && !t->can.wants_size_sync) {
-		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | upper_quiet_flag(t),
+			       mode);
 		if (f->fd >= 0)
 			return 0;
 	}
 	upper_temp_name(t, f->temp);
-	f->fd = openat(t->workfd, f->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode);
+	f->fd = openat(t->workfd, f->temp,
+		       O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | upper_quiet_flag(t), mode);
 	if (f->fd < 0) {
 		*f->temp = '\0';
 		return -errno;
@@ -231,6 +234,32 @@ static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
 	return r;
 }
 
+/* chown takes set-id bits and capabilities away, chmod adapts access lists: a file that has any of
+ * these is changed when it is there. */
+static bool takes_attributes(const struct union_fs *t, const struct source *src,
+			     const struct stat *st, const struct copyup_change *change)
+{
+	return change && change->attributes && src->is_unresolved &&
+	       !(st->st_mode & (S_ISUID | S_ISGID)) && !is_overridden(t, st);
+}
+
+/* The lower file's, with the owner and mode that the copy gets. */
+static struct stat with_attributes(const struct union_fs *t, const struct source *src,
+				   const struct stat *st, const struct copyup_change *change)
+{
+	struct stat up = *st;
+
+	if (!takes_attributes(t, src, st, change))
+		return up;
+	if (change->attributes->uid != (uid_t)-1)
+		up.st_uid = change->attributes->uid;
+	if (change->attributes->gid != (gid_t)-1)
+		up.st_gid = change->attributes->gid;
+	if (change->attributes->mode != (mode_t)-1)
+		up.st_mode = (st->st_mode & S_IFMT) | (change->attributes->mode & 07777);
+	return up;
+}
+
 /* Nothing of the lower file can be seen; the mark is there for its inode number. */
 static int make_emptied(struct union_fs *t, struct inode *i, struct source *src,
 			const struct staged_copy *f, const struct stat *st)
@@ -238,7 +267,7 @@ static int make_emptied(struct union_fs *t, struct inode *i, struct source *src,
 	int r;
 
 	i->src.below = src;
-	r = partial_mark_make(t, i, f->fd, f->has_path, st);
+	r = partial_mark_make(t, i, f->fd, f->has_path, st, st);
 	if (r == 0 && ftruncate(f->fd, 0) < 0)
 		r = -errno;
 	if (r == 0)
@@ -249,6 +278,8 @@ static int make_emptied(struct union_fs *t, struct inode *i, struct source *src,
 static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st, struct source *src,
 		     struct copyup_change *change, struct staged_copy *f)
 {
+	const struct stat up = with_attributes(t, src, st, change);
+
 	int r;
 
 	if (change && change->is_emptied) {
@@ -259,7 +290,7 @@ static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st,
 		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
 	i->src.below = src;
 	f->whole_bytes = (uint64_t)st->st_size;
-	r = partial_mark_make(t, i, f->fd, f->has_path, st);
+	r = partial_mark_make(t, i, f->fd, f->has_path, st, &up);
 	/* Before there is data, which the sync would have to wait for. */
 	if (r == 0 && st->st_size > 0)
 		r = f->is_nameless ? 0 : sync_size(t, f->fd);
@@ -283,25 +314,29 @@ static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *
 {
 	struct source *src;
 	int fd, r = image_source(t->image, i->lower, &src);
+	struct stat up;
 
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
 	fd = source_pin(src);
 	if (fd < 0)
 		return fd;
+	up = with_attributes(t, src, st, change);
 	r = fill_data(t, i, st, src, change, f);
 	/* After the data: writing and truncating take set-id bits and capabilities away. */
 	if (r == 0)
-		r = copy_owner(t, f, st);
+		r = copy_owner(t, f, &up);
 	if (r == 0 && !i->src.id)
 		note_origin(t, i, f->fd);
 	if (r == 0 && !src->is_unresolved)
 		r = copy_xattrs(fd, f->fd, change && change->is_done);
 	fd_cache_unpin(&src->fd);
 	if (r == 0)
-		r = copy_mode(t, f, st);
+		r = copy_mode(t, f, &up);
 	if (r == 0)
 		r = copy_times(f->fd, st, change);
+	if (r == 0 && takes_attributes(t, src, st, change))
+		change->is_done = true;
 	return r;
 }
 

@@ -29,8 +29,9 @@ static int settle(struct union_fs *t, struct inode *parent, int fd, const struct
 		st->st_uid = args->uid;
 		st->st_gid = gid;
 		/* A default ACL has limited the real mode. */
-		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777
-								    : ~args->umask);
+		st->st_mode = args->mode &
+			      (upper_has_default_acl(parent) ? st->st_mode | ~(mode_t)0777
+							     : ~args->umask);
 		return r ?: mode_xattr_store(fd, t->upper->override, st);
 	}
 	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 &&
@@ -45,6 +46,7 @@ static int settle(struct union_fs *t, struct inode *parent, int fd, const struct
 static int make(struct union_fs *t, struct inode *parent, const struct create_args *args,
 		int *ret_fd, struct stat *st)
 {
+	const int flags = O_TMPFILE | O_RDWR | O_CLOEXEC;
 	_cleanup_(closep) int fd = -1;
 	mode_t mode = args->mode;
 	struct upper_dir *d;
@@ -55,15 +57,18 @@ static int make(struct union_fs *t, struct inode *parent, const struct create_ar
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
-	if (!parent->has_default_acl)
+	if (!upper_has_default_acl(parent))
 		mode &= ~args->umask;
 	if (t->upper->override)
-		mode = parent->has_default_acl ? mode_xattr_acl_mode(mode)
-					       : mode_xattr_real_mode(mode);
+		mode = upper_has_default_acl(parent) ? mode_xattr_acl_mode(mode)
+						     : mode_xattr_real_mode(mode);
 	r = fstat(dirfd, st) < 0 ? -errno : 0;
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, st);
-		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 0777);
+		fd = openat(dirfd, ".", flags | upper_quiet_flag(t), mode & 0777);
+		/* A file system inside the upper may give new files another owner. */
+		if (fd < 0 && errno == EPERM)
+			fd = openat(dirfd, ".", flags, mode & 0777);
 		/* A file system that does not know the flag sees a directory opened for writing. */
 		if (fd < 0)
 			r = errno == EISDIR ? -EOPNOTSUPP : -errno;

@@ -24,7 +24,7 @@ static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;
-	bool caches = m->opts.timeout_s > 0;
+	const bool caches = m->opts.timeout_s > 0, keeps_writes = mount_keeps_writes(m);
 
 	m->has_begun = true;
 	conn->max_write = SESSION_MAX_WRITE;
@@ -57,10 +57,11 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
 	/* All changes come through us, so the pages never go stale. */
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, !caches);
-	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	want(conn, FUSE_CAP_WRITEBACK_CACHE, keeps_writes);
 	/* A file may be mapped also where it is read past the page cache. */
 	want(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP, true);
-	want(conn, FUSE_CAP_PASSTHROUGH, m->opts.io == IO_AUTO || m->opts.io == IO_PASSTHROUGH);
+	want(conn, FUSE_CAP_PASSTHROUGH,
+	     !keeps_writes && (m->opts.io == IO_AUTO || m->opts.io == IO_PASSTHROUGH));
 	m->has_passthrough = fuse_get_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
 	/* Without these the kernel keeps locks itself. */
 	want(conn, FUSE_CAP_POSIX_LOCKS, m->tree.locks);

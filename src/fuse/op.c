@@ -67,6 +67,8 @@ void op_touched(struct union_fs *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
+	if (negotiate_request_extra.renewed && inode_is_current(i, negotiate_request_extra.renewed))
+		return;
 	/* Background work answers no request. The kernel invalidates attributes alone without
 	 * waiting. */
 	if (negotiate_request_extra.session)

@@ -25,6 +25,8 @@ struct negotiate_request_extra {
 			     CAP_FSETID */
 	int result; /* of a reply that is only an error or success */
 	bool kills_acl_setgid; /* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
+	/* The node id whose attributes the kernel takes from the reply, or drops at the reply; 0 */
+	uint64_t renewed;
 };
 extern _Thread_local struct negotiate_request_extra negotiate_request_extra;
 /* Fill it from the bytes of a request. */

@@ -14,8 +14,10 @@
 #include "veneer/data/cow_fsync.h"
 #include "veneer/data/read.h"
 #include "veneer/data/read_plan.h"
+#include "veneer/jobs/flat_copy_worker.h"
 #include "veneer/jobs/page_dup_limiter.h"
 #include "veneer/layer/image.h"
+#include "veneer/passthrough/passthrough_table.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
@@ -23,7 +25,7 @@
 #include <fcntl.h>
 #include <limits.h>
 
-#define ROOM_TRIES   5
+#define ROOM_TRIES   6
 #define ROOM_WAIT_US 100u /* the first time; then four times as long each time */
 #define SEEK_TRIES   8
 #define FORGET_TRIES 1000
@@ -59,6 +61,12 @@ static void reply_plan(fuse_req_t req, struct inode *i, struct read_plan *p)
 		  m->opts.mountpoint, path ? path : "a file");
 }
 
+/* The kernel keeps no page of such an open. */
+static bool is_direct(const struct mount *m, const struct fuse_file_info *fi)
+{
+	return m->tree.backing && op_handle_way(fi->fh) == PASSTHROUGH_TABLE_WAY_DIRECT;
+}
+
 /* Does this reply to READ become pages that the page_dup_limiter counts? */
 static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len,
 			   const struct fuse_file_info *fi, struct page_dup_limiter_note *ret)
@@ -66,7 +74,8 @@ static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t le
 	struct mount *m = op_mount(req);
 
 	ret->first.mount = atomic_load_explicit(&m->page_dup_number, memory_order_relaxed);
-	if (!ret->first.mount || fi->flags & O_DIRECT ||
+	if (!ret->first.mount || fi->flags & O_DIRECT || is_direct(m, fi) ||
+	    (m->tree.backing && !inode_is_read_at_random(i)) ||
 	    !page_dup_limiter_describe(i, &m->tree, (uint64_t)off, len, ret))
 		return false;
 	ret->first.reader = (uint32_t)fuse_req_ctx(req)->pid;
@@ -146,6 +155,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		if (op_mount(req)->trace && n > 0 && !inode_has_upper(i))
 			trace_read(op_mount(req)->trace, inode_lower(i), off, (size_t)n);
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
+		if (is_direct(op_mount(req), fi))
+			inode_note_read(i, (uint64_t)off, (size_t)n);
+		if (op_mount(req)->tree.backing && !inode_has_upper(i) &&
+		    (fi->flags & O_ACCMODE) == O_RDONLY)
+			flat_copy_worker_read(op_mount(req)->flat_copies, i, (size_t)n);
 		reply_plan(req, i, &plan);
 		/* Not before: the limiter may drop the pages without waiting for the reply. */
 		if (stays)
@@ -195,6 +209,17 @@ static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_
 	}
 }
 
+/* After a write through its pages, done or failed, the kernel drops times, size and blocks of the
+ * inode itself. Not so, in some versions, what it writes back of a mapping, and what an
+ * asynchronous write past the pages has changed when it is answered. */
+static bool is_dropped_by_kernel(const struct mount *m, const struct fuse_file_info *fi)
+{
+	const bool is_past_pages = m->io == IO_DIRECT || fi->flags & O_DIRECT ||
+				   op_handle_way(fi->fh) > PASSTHROUGH_TABLE_WAY_CACHED;
+
+	return !fi->writepage && !is_past_pages;
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
@@ -218,6 +243,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		trace_write(m->trace, inode_lower(i));
 	if (!fi->writepage)
 		resend_state_change_begin(req, i);
+	if (is_dropped_by_kernel(m, fi))
+		negotiate_request_extra.renewed = ino;
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (op_data_waits_for_room(req, r, &attempts));
@@ -315,6 +342,12 @@ static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off
 	return true;
 }
 
+static void flush_kept(const struct mount *m, struct inode *i)
+{
+	for (int k = 0; k < FORGET_TRIES && !flush_mapped(m, i, 0, 0); k++)
+		usleep(1000);
+}
+
 /* SEEK_DATA: the skipped range must really be a hole. -ENXIO: no data follows. */
 static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 {
@@ -368,6 +401,9 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		op_reply_err(req, -EINVAL);
 		return;
 	}
+	/* The size is the kernel's until it has written what it keeps. */
+	if (mount_keeps_writes(m))
+		flush_kept(m, i);
 	/* The kernel passes on any number that the program gave. */
 	if (off < 0)
 		pos = -ENXIO;

@@ -58,6 +58,8 @@ static void reply_attr(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 	int r = lookup_stat(&m->tree, i, &st);
 
 	if (r < 0) {
+		if (negotiate_request_extra.renewed)
+			op_forget_attributes(i);
 		op_reply_err(req, r);
 		return;
 	}
@@ -186,16 +188,40 @@ static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int
 	return r;
 }
 
+/* The kernel, which keeps the times, has set the change time itself: after a write, and after
+ * unlink(2), rename(2), link(2) and setxattr(2). It takes no attributes from the reply. */
+static bool is_flush_of_times(int to_set)
+{
+	return to_set == (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_CTIME);
+}
+
+/* A file that goes is not copied up first, for a modification time that it has anyway. */
+static bool is_lower_as_it_was(struct mount *m, struct inode *i, const struct stat *attr)
+{
+	struct stat st;
+
+	return !inode_has_upper(i) && lookup_stat(&m->tree, i, &st) == 0 &&
+	       st.st_mtim.tv_sec == attr->st_mtim.tv_sec &&
+	       st.st_mtim.tv_nsec == attr->st_mtim.tv_nsec;
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
+	const bool is_flush = is_flush_of_times(to_set);
 	unsigned attempts = 0;
 	int r = 0;
 
 	if (!i)
 		return;
+	if (is_flush && is_lower_as_it_was(m, i, attr)) {
+		reply_attr(req, i, ino);
+		return;
+	}
+	/* Sent with all else while the kernel keeps writes; no call sets it. */
+	to_set &= ~FUSE_SET_ATTR_CTIME;
 	if (!m->tree.upper)
 		r = -EROFS;
 	/* Before a write the kernel sends a SETATTR of nothing, which is no change. */
@@ -206,6 +232,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
 	resend_state_change_begin(req, i);
+	/* A failure drops them below. */
+	if (!is_flush)
+		negotiate_request_extra.renewed = ino;
 	if (to_set & FUSE_SET_ATTR_SIZE)
 		page_fill_wait(i);
 	if (r == 0 && !to_set)

@@ -150,21 +150,38 @@ static bool is_for_pages(const struct opening *o)
 	return o->m->tree.upper && passthrough_select_is_followed(&o->offer);
 }
 
+/* Where no file has all the bytes. Mounts go on sharing unchanged ones in the lower file's pages;
+ * but a program would be mapped, which takes pages of the mount, and at random each read would be a
+ * request. */
+static enum passthrough_table_way wish_without(const struct opening *o)
+{
+	const enum partial_mode mode = o->m->opts.partial;
+
+	if (!o->offer.is_partial || o->ask.writes || mode == PARTIAL_CACHED ||
+	    (mode == PARTIAL_AUTO && o->offer.is_program))
+		return PASSTHROUGH_TABLE_WAY_CACHED;
+	return mode == PARTIAL_DIRECT || !(is_small(o) || inode_is_read_at_random(o->i))
+		       ? PASSTHROUGH_TABLE_WAY_DIRECT
+		       : PASSTHROUGH_TABLE_WAY_CACHED;
+}
+
 static enum passthrough_table_way wish_of(const struct opening *o)
 {
-	const struct mount_opts *opts = &o->m->opts;
-
-	if (o->offer.kind == PASSTHROUGH_TABLE_UPPER && !o->cannot_back)
+	if (o->cannot_back)
+		return wish_without(o);
+	switch (o->offer.kind) {
+	case PASSTHROUGH_TABLE_UPPER:
 		return PASSTHROUGH_TABLE_WAY_BACKED;
-	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER && !o->cannot_back)
+	case PASSTHROUGH_TABLE_LOWER:
 		return is_for_pages(o) ? PASSTHROUGH_TABLE_WAY_CACHED
 				       : PASSTHROUGH_TABLE_WAY_BACKED;
-	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
-		return PASSTHROUGH_TABLE_WAY_CACHED;
-	/* Mounts go on sharing unchanged bytes in the lower file's pages; but a program would be
-	 * mapped, which takes pages of the mount. */
-	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT
-							       : PASSTHROUGH_TABLE_WAY_CACHED;
+	case PASSTHROUGH_TABLE_FLAT:
+		return o->m->opts.partial != PARTIAL_AUTO || is_for_pages(o)
+			       ? wish_without(o)
+			       : PASSTHROUGH_TABLE_WAY_BACKED;
+	default:
+		return wish_without(o);
+	}
 }
 
 static int look(struct opening *o)
@@ -175,14 +192,12 @@ static int look(struct opening *o)
 		return r;
 	/* After ESTALE the kernel repeats an open once and not twice: a caller that came here to
 	 * write must not get another ESTALE. */
-	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER &&
+	if (passthrough_table_is_below(o->offer.kind) &&
 	    (o->slot->is_successor || passthrough_table_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
 	o->ask.offer = o->cannot_back ? PASSTHROUGH_TABLE_NONE : o->offer.kind;
 	o->ask.wish = wish_of(o);
-	if (o->ask.wish == PASSTHROUGH_TABLE_WAY_DIRECT && o->offer.is_program &&
-	    o->m->opts.partial == PARTIAL_AUTO)
-		o->ask.wish = PASSTHROUGH_TABLE_WAY_CACHED;
+	o->ask.otherwise = wish_without(o);
 	return 0;
 }
 
@@ -208,10 +223,10 @@ static bool is_outdated(struct opening *o)
 {
 	struct passthrough_select now;
 
-	return o->ask.offer == PASSTHROUGH_TABLE_LOWER &&
+	return passthrough_table_is_below(o->ask.offer) &&
 	       passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
 	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 ||
-		now.kind != PASSTHROUGH_TABLE_LOWER);
+		now.kind != o->ask.offer);
 }
 
 /* Take one of the first three ways, counted; SWITCH or STALE, or -errno. */
@@ -272,6 +287,14 @@ static void expect_mappings(struct opening *o, uint32_t node)
 	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, node, -1, 0);
 }
 
+/* Each read and write is a request. Writes below the end of the file come at the same time:
+ * cow_write takes no exclusive lock where blocks are own. */
+static void use_requests(struct fuse_file_info *fi)
+{
+	fi->direct_io = 1;
+	fi->parallel_direct_writes = 1;
+}
+
 static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
@@ -292,19 +315,20 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->fh = op_handle(m, (uint64_t)way);
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = way == PASSTHROUGH_TABLE_WAY_CACHED && m->opts.timeout_s > 0;
-	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
+	if (way == PASSTHROUGH_TABLE_WAY_DIRECT)
+		use_requests(fi);
 	if (o.ask.writes)
 		page_fill_wait(i);
 	else if (fi->keep_cache && o.offer.kind == PASSTHROUGH_TABLE_LOWER && !o.offer.is_remote &&
 		 !(fi->flags & O_DIRECT))
 		page_fill_send(m, i, node, o.offer.size);
-	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED && passthrough_table_is_below(o.offer.kind) &&
 	    m->trace)
 		trace_open(m->trace, inode_lower(i));
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
 		fi->direct_io = m->opts.coherence == COHERENCE_STRICT &&
-				o.slot->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
+				passthrough_table_is_below(o.slot->passthrough_table_kind);
 		if ((fi->flags & O_ACCMODE) == O_RDWR)
 			expect_mappings(&o, node);
 	}
@@ -359,7 +383,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	else if (mode == IO_CACHED)
 		fi->keep_cache = m->opts.timeout_s > 0;
 	else if (mode == IO_DIRECT)
-		fi->direct_io = 1;
+		use_requests(fi);
 	else if (mode == IO_PASSTHROUGH)
 		r = open_node(req, i, (uint32_t)ino, fi);
 	if (r < 0) {
@@ -396,7 +420,7 @@ void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = m->opts.timeout_s > 0;
 	if (op_open_settle(m, negotiate_request_extra.session) == IO_DIRECT)
-		fi->direct_io = 1;
+		use_requests(fi);
 	else if (m->io == IO_PASSTHROUGH)
 		r = open_node(req, i, (uint32_t)e.ino, fi);
 	if (r < 0) {

@@ -4,14 +4,15 @@
  * pressure, or the end of the mount stops the round between two chunks. Finished chunks stay.
  *
  * A mount wants a round when blocks became own since the last one began (tree->is_armed), or when
- * the last one was stopped. Some time after files left the map, it is written anew without them:
- * then nothing can bring their marks back.
+ * the last one was stopped. PROMOTE_POLICY_WRITTEN: when a file was written so often; a round then
+ * looks at such files that are in memory, and does not wait for quiet. Some time after files left
+ * the map, it is written anew without them: then nothing can bring their marks back.
  *
  * promoter.mounts.lock guards the list and the fields that say so; it is never held over work. */
 #include "veneer/jobs/promote_worker.h"
 
 #include "mount_registry.h"
-#include "veneer/base/array.h"
+#include "promote_find.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/lock.h"
@@ -20,6 +21,7 @@
 #include "veneer/base/stats.h"
 #include "veneer/data/materialize.h"
 #include "veneer/jobs/upper_walk.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/pressure.h"
 #include "veneer/sys/worker.h"
 #include "veneer/union/lookup.h"
@@ -51,8 +53,8 @@ struct promote_worker {
 	struct promote_policy_quiet quiet;
 	bool is_pressed; /* as of pressure_ms */
 	uint64_t pressure_ms;
-	file_id_t *unfound; /* sorted: in the map, and not to be found in the upper */
-	size_t n_unfound;
+	struct promote_find_unfound unfound;
+	uint64_t left; /* bytes that PROMOTE_POLICY_WRITTEN may still bring in */
 	size_t n_unwritten; /* files that left the map since it was written */
 	_Atomic bool is_stopping;
 	GUARDED_BY(promoter.mounts.lock) struct mount_registry_member member;
@@ -76,18 +78,30 @@ static uint64_t now_ms(void)
 
 /* ---- whether to go on ---- */
 
-static bool is_idle(struct promote_worker *p)
+static bool is_pressed(struct promote_worker *p)
 {
 	const uint64_t now = now_ms();
 
-	if (!promote_policy_is_quiet(&p->quiet, stats_requests(), now))
-		return false;
 	if (now - p->pressure_ms >= PRESSURE_MS) {
-		p->is_pressed =
-			promote_policy_is_pressed(pressure_some("memory"), pressure_some("io"));
+		p->is_pressed = promote_policy_is_pressed(p->mode, pressure_some("memory"),
+							  pressure_some("io"));
 		p->pressure_ms = now;
 	}
-	return !p->is_pressed;
+	return p->is_pressed;
+}
+
+/* Does the mode leave the processors and the disk to others for now? */
+static bool gives_way(struct promote_worker *p)
+{
+	switch (p->mode) {
+	case PROMOTE_POLICY_AUTO:
+		return !promote_policy_is_quiet(&p->quiet, stats_requests(), now_ms()) ||
+		       is_pressed(p);
+	case PROMOTE_POLICY_WRITTEN:
+		return is_pressed(p);
+	default:
+		return false;
+	}
 }
 
 /* Before each step of a round. The worker stays while a mount is pinned, as p is. 0; -EAGAIN:
@@ -95,25 +109,16 @@ static bool is_idle(struct promote_worker *p)
 static int go_on(struct promote_worker *p) UNCHECKED_LOCKS
 {
 	for (;;) {
-		uint64_t delay = p->mode == PROMOTE_POLICY_AUTO
-					 ? promote_policy_delay_ms(&p->rate, now_ms())
-					 : 0;
+		const uint64_t delay = promote_policy_delay_ms(&p->rate, now_ms());
 
 		if (p->is_stopping)
 			return -ECANCELED;
-		if (promoter.n_jobs || (p->mode == PROMOTE_POLICY_AUTO && !is_idle(p)))
+		if (promoter.n_jobs || gives_way(p))
 			return -EAGAIN;
 		if (!delay)
 			return 0;
 		worker_wait(promoter.worker, (int64_t)(now_ms() + MIN(delay, PAUSE_MS)));
 	}
-}
-
-/* Will other files fail as well? */
-static bool is_fatal(int r)
-{
-	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE ||
-	       r == -ENFILE;
 }
 
 /* ---- steps ---- */
@@ -128,6 +133,7 @@ static int fill_chunk(struct promote_worker *p, struct materialize *w, struct in
 		stats_add(STATS_PROMOTED_CHUNKS, 1);
 	stats_add(STATS_PROMOTED_BYTES, w->bytes - bytes);
 	stats_add(STATS_PROMOTED_CLONED, w->cloned - cloned);
+	p->left -= MIN(p->left, w->bytes - bytes);
 	promote_policy_spend(&p->rate, w->bytes - bytes);
 	return r;
 }
@@ -145,16 +151,29 @@ static int finish_file(struct promote_worker *p, struct materialize *w, struct i
 	return 1;
 }
 
-static unsigned blks_of_chunk(uint64_t clip, uint64_t chunk)
+/* Files that are still written are not worth the last room of a disk. */
+static int check_room(const struct promote_worker *p, uint64_t bytes)
 {
-	const uint64_t end = (clip + BLK_BYTES - 1) >> BLK_SHIFT, base = chunk * CHUNK_BLKS;
-
-	return end - base < CHUNK_BLKS ? (unsigned)(end - base) : CHUNK_BLKS;
+	return p->mode != PROMOTE_POLICY_WRITTEN
+		       ? 0
+		       : file_leaves_room(p->tree->upper->rootfd, PROMOTE_POLICY_FREE_PART, bytes);
 }
 
-static unsigned count_bits(const uint64_t bits[2])
+/* All of a file that is expected to be written, if what is left suffices. */
+static int fill_whole(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
-	return (unsigned)(__builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]));
+	const file_id_t id = inode_partial_id(i);
+	uint64_t clip, missing;
+	int r = 0;
+
+	if (mapfile_clip(p->tree->map, id, &clip) < 0)
+		return 0;
+	missing = promote_find_missing(p->tree->map, id, clip);
+	if (missing > p->left || check_room(p, missing) < 0)
+		return 0;
+	for (uint64_t chunk = 0; r == 0 && chunk * CHUNK_BYTES < clip; chunk++)
+		r = go_on(p) ?: fill_chunk(p, w, i, chunk);
+	return r;
 }
 
 /* Complete the chunks of one file that the policy picks. */
@@ -163,12 +182,14 @@ static int promote_file(struct promote_worker *p, struct materialize *w, struct 
 	const file_id_t id = inode_partial_id(i);
 	struct mapfile *map = p->tree->map;
 	uint64_t chunk = 0, bits[2], clip;
-	int r;
+	int r = promote_find_is_expected(p->tree, i) ? fill_whole(p, w, i) : 0;
 
+	if (r < 0)
+		return r;
 	for (; (r = mapfile_next_chunk(map, id, &chunk, bits)) == 1; chunk++) {
 		if (mapfile_clip(map, id, &clip) < 0 || chunk * CHUNK_BYTES >= clip)
 			break;
-		if (!promote_policy_takes_chunk(count_bits(bits), blks_of_chunk(clip, chunk)))
+		if (!p->left || !promote_find_takes_chunk(clip, chunk, bits))
 			continue;
 		r = go_on(p);
 		r = r ?: fill_chunk(p, w, i, chunk);
@@ -182,209 +203,52 @@ static int promote_file(struct promote_worker *p, struct materialize *w, struct 
 	return r < 0 ? r : 0;
 }
 
-/* ---- which files ---- */
+/* ---- a round ---- */
 
-struct candidate {
-	uint64_t id;
-	struct inode *i; /* referenced; NULL: not found yet */
-};
-
-struct round {
-	struct promote_worker *p;
-	struct promote_policy_file *files; /* in the order of promotion */
-	struct candidate *found; /* the same n by id */
-	size_t n, cap;
-	size_t n_wanted; /* still to be found */
-	int error;
-};
-
-static int by_id(const void *a, const void *b)
-{
-	const struct candidate *c = a, *d = b;
-
-	return COMPARE(c->id, d->id);
-}
-
-static int by_number(const void *a, const void *b)
-{
-	const file_id_t *m = a, *n = b;
-
-	return COMPARE(*m, *n);
-}
-
-static struct candidate *find_candidate(const struct round *r, file_id_t id)
-{
-	const struct candidate key = { .id = id };
-
-	return id && r->n ? bsearch(&key, r->found, r->n, sizeof(key), by_id) : NULL;
-}
-
-static bool is_unfound(const struct promote_worker *p, file_id_t id)
-{
-	return p->n_unfound && bsearch(&id, p->unfound, p->n_unfound, sizeof(id), by_number);
-}
-
-/* Called with the map's lock. */
-static void add_candidate(void *arg, file_id_t id, const struct blkmap *map)
-{
-	const uint64_t clip = blkmap_clip(map), all = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
-	struct promote_policy_file f = { .id = id };
-	struct round *r = arg;
-	uint64_t chunk = 0, bits[2];
-
-	for (; !blkmap_is_complete(map) && blkmap_next_chunk(map, &chunk, bits); chunk++) {
-		const unsigned own = count_bits(bits), of = blks_of_chunk(clip, chunk);
-
-		if (promote_policy_takes_chunk(own, of))
-			f.missing += of - own;
-	}
-	f.ends = blkmap_count(map) + f.missing == all;
-	if (r->error || (!f.missing && !f.ends))
-		return;
-	r->error = array_reserve(&r->files, &r->cap, r->n + 1);
-	if (r->error == 0)
-		r->files[r->n++] = f;
-}
-
-static int collect(struct round *r)
-{
-	mapfile_each(r->p->tree->map, add_candidate, r);
-	if (r->error || !r->n)
-		return r->error;
-	promote_policy_order(r->files, r->n);
-	r->found = calloc(r->n, sizeof(*r->found));
-	if (!r->found)
-		return -ENOMEM;
-	for (size_t k = 0; k < r->n; k++) {
-		r->found[k].id = r->files[k].id;
-		r->n_wanted += !is_unfound(r->p, r->files[k].id);
-	}
-	qsort(r->found, r->n, sizeof(*r->found), by_id);
-	return 0;
-}
-
-static void take_inode(struct round *r, struct candidate *c, struct inode *i)
-{
-	if (c->i)
-		return;
-	c->i = i;
-	r->n_wanted -= !is_unfound(r->p, c->id);
-}
-
-static bool take_known(void *arg, struct inode *i)
-{
-	struct candidate *c;
-
-	if (!inode_is_regular(i) || !inode_is_resolved(i) || !inode_has_upper(i))
-		return false;
-	c = find_candidate(arg, inode_partial_id(i));
-	if (!c || c->i)
-		return false;
-	take_inode(arg, c, i);
-	return true;
-}
-
-static int check_entry(void *arg, struct inode *parent, const char *name, struct inode *i)
-{
-	struct round *r = arg;
-	struct candidate *c = inode_is_regular(i) ? find_candidate(r, inode_partial_id(i)) : NULL;
-	int e = go_on(r->p);
-
-	(void)parent;
-	(void)name;
-	if (e < 0)
-		return e;
-	if (c && !c->i) {
-		inode_ref(r->p->tree, i);
-		take_inode(r, c, i);
-	}
-	/* All are found. */
-	return r->n_wanted ? 0 : -EEXIST;
-}
-
-static int skip_entry(void *arg, struct inode *parent, const char *name, int error)
-{
-	(void)arg;
-	(void)parent;
-	(void)name;
-	return is_fatal(error) ? error : 0;
-}
-
-/* Remember files that were not found, so that no later round searches for them. */
-static int remember_unfound(struct round *r)
-{
-	file_id_t *unfound = calloc(r->n, sizeof(*unfound));
-	size_t n = 0;
-
-	if (!unfound)
-		return -ENOMEM;
-	for (size_t k = 0; k < r->n; k++)
-		if (!r->found[k].i)
-			unfound[n++] = r->found[k].id;
-	free(r->p->unfound);
-	r->p->unfound = unfound;
-	r->p->n_unfound = n;
-	return 0;
-}
-
-static int find_others(struct round *r)
-{
-	static const struct upper_walk_hooks hooks = { .entry = check_entry, .miss = skip_entry };
-	int e;
-
-	if (!r->n_wanted)
-		return 0;
-	e = upper_walk(r->p->tree, &hooks, r);
-	return e == -EEXIST ? 0 : e ?: remember_unfound(r);
-}
-
-static int promote_found(struct round *r, struct materialize *w)
+static int promote_found(struct promote_worker *p, const struct promote_find *found,
+			 struct materialize *w)
 {
 	int e = 0;
 
-	for (size_t k = 0; e == 0 && k < r->n; k++) {
-		const struct candidate *c = find_candidate(r, r->files[k].id);
+	for (size_t k = 0; e == 0 && k < found->n; k++) {
+		struct inode *i = promote_find_inode(found, k);
 
-		if (!c->i)
+		if (!i)
 			continue;
-		e = promote_file(r->p, w, c->i);
+		e = promote_file(p, w, i);
 		/* The error is of this file alone, and was logged. */
-		if (e != -EAGAIN && e != -ECANCELED && !is_fatal(e))
+		if (e != -EAGAIN && e != -ECANCELED && !promote_find_is_fatal(e))
 			e = 0;
 	}
 	return e;
 }
 
-static void round_release(struct round *r)
+static int go_on_finding(void *arg)
 {
-	for (size_t k = 0; r->found && k < r->n; k++)
-		if (r->found[k].i)
-			inode_unref(r->p->tree, r->found[k].i);
-	free(r->found);
-	free(r->files);
+	return go_on(arg);
 }
 
 static int do_round(struct promote_worker *p)
 {
-	struct round round = { .p = p };
+	struct promote_find found = { .tree = p->tree,
+				      .mode = p->mode,
+				      .unfound = &p->unfound,
+				      .go_on = go_on_finding,
+				      .arg = p };
 	struct materialize w;
 	int r;
 
-	p->tree->is_armed = true;
-	r = go_on(p);
+	p->tree->is_armed = p->mode != PROMOTE_POLICY_WRITTEN;
+	r = go_on(p) ?: check_room(p, 0);
 	if (r == 0)
-		r = collect(&round);
-	if (r == 0 && round.n) {
-		inode_each(p->tree, take_known, &round);
-		r = find_others(&round);
-		if (r == 0)
-			r = materialize_init(&w, p->tree, false);
-		if (r == 0) {
-			r = promote_found(&round, &w);
-			materialize_release(&w);
-		}
+		r = promote_find_run(&found);
+	if (r == 0 && found.n)
+		r = materialize_init(&w, p->tree, false);
+	if (r == 0 && found.n) {
+		r = promote_found(p, &found, &w);
+		materialize_release(&w);
 	}
-	round_release(&round);
+	promote_find_release(&found);
 	return r;
 }
 
@@ -449,7 +313,7 @@ static int skip_file(struct job_run *j, struct inode *parent, const char *name, 
 {
 	_cleanup_(freep) char *path = inode_name_path(j->p->tree, parent, name);
 
-	if (is_fatal(r) || r == -ECANCELED)
+	if (promote_find_is_fatal(r) || r == -ECANCELED)
 		return r;
 	/* The file was removed, or renamed, meanwhile. */
 	if (r == -ENOENT || r == -ESTALE)
@@ -546,7 +410,7 @@ static void end_job_locked(struct promote_worker *p, int result) REQUIRES(promot
 
 static uint64_t pause_after(const struct promote_worker *p, int r)
 {
-	if (is_fatal(r))
+	if (promote_find_is_fatal(r))
 		return NO_ROOM_MS;
 	return p->mode == PROMOTE_POLICY_EAGER ? ROUND_MS : PAUSE_MS;
 }
@@ -621,13 +485,24 @@ static void on_own(void *arg)
 {
 	struct promote_worker *p = arg;
 
+	/* Where it will not be passed through, a complete file is written no faster. */
+	if (p->mode == PROMOTE_POLICY_WRITTEN && (!p->tree->backing || p->tree->quota))
+		return;
 	LOCK_SCOPE(&promoter.mounts.lock);
+	/* Most mounts have no such file, and no need of the thread. */
+	if (ensure_worker_locked() < 0)
+		return;
 	p->wants_round = true;
 	worker_wake(promoter.worker);
 }
 
+static bool looks_at_all(const struct promote_worker *p)
+{
+	return p->mode == PROMOTE_POLICY_AUTO || p->mode == PROMOTE_POLICY_EAGER;
+}
+
 int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate,
-			 struct promote_worker **ret)
+			 uint64_t max_bytes, struct promote_worker **ret)
 {
 	struct promote_worker *p = calloc(1, sizeof(*p));
 	int r;
@@ -636,20 +511,24 @@ int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint
 		return -ENOMEM;
 	p->tree = t;
 	p->mode = mode;
-	p->rate.rate = mode == PROMOTE_POLICY_AUTO ? rate : 0;
+	p->rate.rate = mode == PROMOTE_POLICY_AUTO	? rate
+		       : mode == PROMOTE_POLICY_WRITTEN ? PROMOTE_POLICY_WRITTEN_RATE
+							: 0;
+	p->left = mode == PROMOTE_POLICY_WRITTEN ? max_bytes : UINT64_MAX;
 	t->on_own = on_own;
 	t->on_own_arg = p;
 	LOCK_SCOPE(&promoter.mounts.lock);
 	p->rewrite_ms = NEVER;
-	r = mode == PROMOTE_POLICY_OFF ? 0 : ensure_worker_locked();
+	r = looks_at_all(p) ? ensure_worker_locked() : 0;
 	if (r < 0) {
 		free(p);
 		return r;
 	}
 	mount_registry_enter(&promoter.mounts, &p->member);
 	/* Files of earlier mounts may be waiting. */
-	p->wants_round = mode != PROMOTE_POLICY_OFF && mapfile_count(t->map) > 0;
-	t->is_armed = mode != PROMOTE_POLICY_OFF && !p->wants_round;
+	p->wants_round = looks_at_all(p) && mapfile_count(t->map) > 0;
+	t->is_armed = looks_at_all(p) && !p->wants_round;
+	t->tells_written = mode == PROMOTE_POLICY_WRITTEN;
 	if (p->wants_round)
 		worker_wake(promoter.worker);
 	*ret = p;
@@ -672,7 +551,7 @@ void promote_worker_stop(struct promote_worker *p)
 		last = steal_ptr(&promoter.worker);
 	mutex_unlock(&promoter.mounts.lock);
 	worker_stop(last);
-	free(p->unfound);
+	free(p->unfound.ids);
 	free(p);
 }
 

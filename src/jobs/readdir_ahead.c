@@ -55,22 +55,32 @@ static struct image_entry *take(const struct worker *me, struct readdir_ahead **
 	return e;
 }
 
+/* A program that asks for it gets the error. ls -l asks for an ACL, too; that is left to it where
+ * the answer comes from another machine. */
+static void read_attributes(struct image *img, struct image_entry *e)
+{
+	struct layer *const *layers;
+	struct stat st;
+
+	image_layers(img, &layers);
+	if (image_stat(img, e, &st) == 0 && layers[e->layer]->is_mappable)
+		image_is_plain(img, e);
+}
+
 static void read_queued(const struct worker *me)
 {
 	struct readdir_ahead *w = NULL;
 	struct image_entry *dir;
 	bool wants_attributes;
-	struct stat st;
 
 	while ((dir = take(me, &w, &wants_attributes))) {
 		ssize_t n = image_count(w->image, dir);
 
 		if (!wants_attributes)
 			continue;
-		/* A program that asks for it gets the error. */
 		for (ssize_t i = 0;
 		     i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
-			image_stat(w->image, image_child(dir, (size_t)i), &st);
+			read_attributes(w->image, image_child(dir, (size_t)i));
 	}
 }
 

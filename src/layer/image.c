@@ -167,10 +167,7 @@ void image_unref(struct image *img)
 
 static void close_entry(struct image_entry *e)
 {
-	struct source *s = e->src;
-
-	for (; s; s = s->owns_below ? s->below : NULL)
-		fd_cache_drop(&s->fd);
+	source_close(e->src);
 	image_close_dir(e->dir);
 }
 
@@ -600,22 +597,37 @@ int image_open_path(struct image *img, struct image_entry *e)
 	return r;
 }
 
+/* By name, from its directory: nothing is opened. */
+static ssize_t list_attributes(struct image *img, struct image_entry *e)
+{
+	struct fd_cache_slot *slot;
+	ssize_t len;
+	int fd;
+
+	if (!e->parent)
+		return xattr_list(img->layers[0]->rootfd, "", NULL, 0);
+	fd = pin_parent(img, e, &slot);
+	if (fd < 0)
+		return fd;
+	len = xattr_list(fd, e->name, NULL, 0);
+	fd_cache_unpin(slot);
+	return len;
+}
+
 bool image_is_plain(struct image *img, struct image_entry *e)
 {
-	uint8_t known = atomic_load_explicit(&e->bareness, memory_order_relaxed);
-	_cleanup_(closep) int fd = -1;
-	struct source *src;
+	uint8_t known = atomic_load_explicit(&e->plainness, memory_order_relaxed);
+	struct source *src = atomic_load_explicit(&e->src, memory_order_acquire);
 	ssize_t len;
 
-	if (e->type == DT_REG)
-		return image_source(img, e, &src) == 0 && src->is_unresolved;
+	if (src)
+		return check_source(img, e, src) == 0 && src->is_unresolved;
 	if (known == PLAINNESS_UNKNOWN) {
-		fd = image_open_path(img, e);
-		len = fd < 0 ? fd : xattr_list(fd, "", NULL, 0);
+		len = list_attributes(img, e);
 		if (len < 0)
 			return false;
 		known = len == 0 ? PLAINNESS_PLAIN : PLAINNESS_HAS_ATTRIBUTES;
-		atomic_store_explicit(&e->bareness, known, memory_order_relaxed);
+		atomic_store_explicit(&e->plainness, known, memory_order_relaxed);
 	}
 	return known == PLAINNESS_PLAIN;
 }

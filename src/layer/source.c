@@ -158,12 +158,24 @@ static struct source *source_alloc(struct layer *layer, const char *path)
 	return s;
 }
 
+void source_close(struct source *s)
+{
+	for (; s; s = s->owns_below ? s->below : NULL) {
+		void (*drop_flat)(struct source *s) = s->drop_flat;
+
+		fd_cache_drop(&s->fd);
+		if (drop_flat)
+			drop_flat(s);
+		s->flat_reads = 0;
+	}
+}
+
 void source_free(struct source *s)
 {
+	source_close(s);
 	while (s) {
 		struct source *below = s->owns_below ? s->below : NULL;
 
-		fd_cache_drop(&s->fd);
 		free(s->path);
 		free(s);
 		s = below;

@@ -7,6 +7,7 @@
 #include "veneer/data/publish.h"
 #include "veneer/data/publish_recover.h"
 #include "veneer/jobs/checkpoint.h"
+#include "veneer/jobs/flat_copy_worker.h"
 #include "veneer/jobs/promote_worker.h"
 #include "veneer/jobs/readdir_ahead.h"
 #include "veneer/layer/layer_registry.h"
@@ -318,7 +319,13 @@ static int start_missing_jobs(struct mount *m)
 	if (r == 0 && !m->readdir_ahead)
 		r = readdir_ahead_start(t->image, &m->readdir_ahead);
 	if (r == 0 && is_writable && !m->promote)
-		r = promote_worker_start(t, m->opts.promote, m->opts.promote_rate, &m->promote);
+		r = promote_worker_start(t, m->opts.promote, m->opts.promote_rate,
+					 m->opts.promote_max, &m->promote);
+	t->completes_expected = t->tells_written && m->opts.prefetch == PREFETCH_FULL;
+	if (r == 0 && is_writable && !t->quota && m->opts.partial == PARTIAL_AUTO &&
+	    m->opts.coherence != COHERENCE_STRICT && !m->flat_copies)
+		r = flat_copy_worker_start(t, m->opts.promote_max,
+					   m->opts.coherence != COHERENCE_FAST, &m->flat_copies);
 	return r;
 }
 
@@ -408,6 +415,38 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	return r;
 }
 
+/* Why the kernel sends each write at once all the same; NULL: it keeps them. Where it passes files
+ * through it keeps no changed pages; without privileges it passes none. A full upper must be told
+ * to the write itself where that is a promise (size=). */
+static const char *why_writes_are_sent(const struct mount *m)
+{
+	const struct mount_opts *o = &m->opts;
+
+	if (o->io == IO_PASSTHROUGH || (o->io == IO_AUTO && m->tree.can.has_trusted_xattr))
+		return "files are passed through: io=cached keeps their pages";
+	if (o->io == IO_DIRECT || o->timeout_s <= 0)
+		return "with io=direct and timeout=0 no pages are kept";
+	if (o->share == SHARE_PAGES || m->is_sb_member)
+		return "with share=pages no changed pages are kept";
+	if (o->locks == LOCKING_SERVER)
+		return "not with locks=server";
+	return m->tree.quota ? "with size= and inodes= the write itself says that there is no room"
+			     : NULL;
+}
+
+bool mount_keeps_writes(const struct mount *m)
+{
+	return m->opts.writeback == WRITEBACK_ON && m->tree.upper && !why_writes_are_sent(m);
+}
+
+static void warn_of_writeback(const struct mount *m)
+{
+	const char *why = m->tree.upper && !m->opts.is_offline ? why_writes_are_sent(m) : NULL;
+
+	if (m->opts.writeback == WRITEBACK_ON && why)
+		log_warn("%s: writeback=on has no effect: %s", m->opts.mountpoint, why);
+}
+
 static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
 		   struct mount_saved_tables *saved, char *err, size_t err_size)
 {
@@ -444,6 +483,8 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 		r = open_root(m, saved, err, err_size);
 	if (r == 0)
 		r = open_locks(m, saved, err, err_size);
+	if (r == 0 && !is_resumed)
+		warn_of_writeback(m);
 	if (r == 0 && !m->opts.is_offline)
 		r = start_jobs(m, is_resumed, err, err_size);
 	stats_enter(before);
@@ -489,9 +530,8 @@ void mount_start_prefetch(struct mount *m)
 		close(c.state_fd);
 		return;
 	}
-	if (m->opts.prefetch == PREFETCH_FULL)
-		log_warn("%s: prefetch=full is the same as prefetch=read: copying in advance does "
-			 "not pay",
+	if (m->opts.prefetch == PREFETCH_FULL && m->tree.upper && !m->tree.completes_expected)
+		log_warn("%s: prefetch=full is the same as prefetch=read without promote=written",
 			 m->opts.mountpoint);
 	r = prefetch_session_start(&c, &m->prefetch);
 	if (r == -EOPNOTSUPP)
@@ -547,6 +587,7 @@ void mount_close(struct mount *m)
 	struct union_fs *t = &m->tree;
 
 	promote_worker_stop(m->promote);
+	flat_copy_worker_stop(m->flat_copies);
 	prefetch_session_stop(m->prefetch);
 	closep(&m->state_fd);
 	worker_stop(m->checkpoint);

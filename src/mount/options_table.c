@@ -16,6 +16,7 @@
 
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
 		       sizeof(enum partial_mode) == sizeof(int) &&
+		       sizeof(enum writeback_mode) == sizeof(int) &&
 		       sizeof(enum prefetch_mode) == sizeof(int) &&
 		       sizeof(enum locking) == sizeof(int) &&
 		       sizeof(enum cow_mode) == sizeof(int) &&
@@ -294,6 +295,14 @@ static int set_word(struct options_parser *p, const struct opt_row *row, char *v
 	return 0;
 }
 
+/* fuse-overlayfs takes 0 and 1, and its callers do not mind which. */
+static int set_writeback(struct options_parser *p, const struct opt_row *row, char *value)
+{
+	char chosen[] = "auto", off[] = "off";
+
+	return set_word(p, row, !strcmp(value, "1") ? chosen : !strcmp(value, "0") ? off : value);
+}
+
 static int set_layers(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	const int k = word_number(row, value);
@@ -321,6 +330,11 @@ static int set_promote(struct options_parser *p, const struct opt_row *row, char
 		return 0;
 	}
 	return set_word(p, row, value);
+}
+
+static int set_promote_max(struct options_parser *p, const struct opt_row *row, char *value)
+{
+	return scaled(value, "KMGT", 1024, &p->o.promote_max) ? 0 : bad_value(p, row, value);
 }
 
 static int set_size(struct options_parser *p, const struct opt_row *row, char *value)
@@ -452,7 +466,7 @@ static const struct opt_row rows[] = {
 	{ "sync=", set_not_bool, FIELD(is_volatile), FLAG },
 	{ "noxattrs=", set_bool, FIELD(has_no_xattrs), FLAG },
 	{ "timeout=", set_timeout, 0, "seconds, 0 or more" },
-	{ "writeback=", set_bool, FIELD(is_writeback), FLAG },
+	{ "writeback=", set_writeback, FIELD(writeback), "auto|on|off" },
 	{ "cow=", set_cow, FIELD(cow), "map|copy" },
 	{ "io=", set_word, FIELD(io), "auto|passthrough|cached|direct" },
 	{ "coherence=", set_word, FIELD(coherence), "auto|strict|fast" },
@@ -460,7 +474,8 @@ static const struct opt_row rows[] = {
 	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
 	{ "locks=", set_word, FIELD(locks), "local|server" },
 	{ "promote=", set_promote, FIELD(promote),
-	  "off|auto|eager, or bytes a second, with K, M or G behind them" },
+	  "off|auto|eager|written, or bytes a second, with K, M or G behind them" },
+	{ "promote_max=", set_promote_max, 0, "bytes, with K, M, G or T behind them" },
 	{ "cpu-latency=", set_cpu_latency, 0, CPU_LATENCY_FORM },
 	{ "copies=", set_copies, 0, "auto, all or a number of mounts" },
 	{ "layers=", set_layers, 0, "auto|static" },
@@ -576,6 +591,10 @@ static int put_numbers(struct buf *b, const struct mount_opts *o)
 	r = r ?: o->cpu_latency == CPU_LATENCY_OFF ? put(b, "cpu-latency=off") : 0;
 	r = r ?: o->cpu_latency >= 0 ? put(b, "cpu-latency=%d", o->cpu_latency) : 0;
 	r = r ?: o->xattr_permissions ? put(b, "xattr_permissions=%d", o->xattr_permissions) : 0;
+	r = r
+		    ?: o->promote_max != PROMOTE_POLICY_WRITTEN_MAX
+		       ? put(b, "promote_max=%" PRIu64, o->promote_max)
+		       : 0;
 	r = r ?: o->max_bytes ? put(b, "size=%" PRIu64, o->max_bytes) : 0;
 	return r ?: o->max_inodes ? put(b, "inodes=%" PRIu64, o->max_inodes) : 0;
 }

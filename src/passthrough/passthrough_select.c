@@ -3,6 +3,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/cow_fsync.h"
+#include "veneer/data/read.h"
+#include "veneer/layer/source_flat.h"
 #include "veneer/sys/path.h"
 #include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
@@ -144,17 +146,34 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 	return r;
 }
 
+static void look_lower(struct union_fs *t, struct source *src, bool writes,
+		       struct passthrough_select *o)
+{
+	o->is_partial = !source_is_plain(src);
+	if (writes)
+		return;
+	o->lower = src;
+	if (!o->is_partial)
+		o->kind = PASSTHROUGH_TABLE_LOWER;
+	else if (t->backing && (o->flat = source_flat_fd(src)) >= 0)
+		o->kind = PASSTHROUGH_TABLE_FLAT;
+}
+
 int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 			    struct passthrough_select *ret)
 {
 	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not
 	 * wrong. */
 	const bool is_up = i->has_upper;
-	struct passthrough_select o = { .kind = PASSTHROUGH_TABLE_NONE };
+	struct passthrough_select o = { .kind = PASSTHROUGH_TABLE_NONE, .flat = -1 };
 	struct source *src;
-	struct stat st;
-	int r = lookup_stat(t, i, &st);
+	struct stat st = { 0 };
+	int r = 0;
 
+	/* Neither size nor mode matters for an ordinary file of the upper, which a partial one may
+	 * become and which none ceases to be. */
+	if (!is_up || i->src.id)
+		r = lookup_stat(t, i, &st);
 	if (r < 0)
 		return r;
 	o.size = st.st_size;
@@ -166,11 +185,8 @@ int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 		r = look_upper(t, i, writes, &o);
 	} else {
 		r = image_source(t->image, i->lower, &src);
-		o.is_partial = r == 0 && !source_is_plain(src);
-		if (r == 0 && !writes && !o.is_partial) {
-			o.kind = PASSTHROUGH_TABLE_LOWER;
-			o.lower = src;
-		}
+		if (r == 0)
+			look_lower(t, src, writes, &o);
 	}
 	if (r < 0)
 		return r;
@@ -211,38 +227,43 @@ static bool is_text(const unsigned char *head, size_t len)
 	return len > 0;
 }
 
-static enum source_head look_at_head(struct source *s)
+static enum source_head look_at_head(const struct passthrough_select *o)
 {
+	const size_t room = 512, len = o->size < (off_t)room ? (size_t)o->size : room;
 	unsigned char head[512];
-	int fd = source_pin(s);
-	ssize_t n;
 
-	if (fd < 0)
+	if (read_source(o->lower, head, len, 0) < 0)
 		return HEAD_UNSEEN;
-	n = pread(fd, head, sizeof(head), 0);
-	fd_cache_unpin(&s->fd);
-	if (n < 0)
-		return HEAD_UNSEEN;
-	return is_database(head, (size_t)n) ? HEAD_DATABASE
-	       : is_text(head, (size_t)n)   ? HEAD_TEXT
-					    : HEAD_OTHER;
+	return is_database(head, len) ? HEAD_DATABASE : is_text(head, len) ? HEAD_TEXT : HEAD_OTHER;
 }
 
-bool passthrough_select_is_followed(const struct passthrough_select *o)
+static bool is_followed(const struct passthrough_select *o)
 {
 	enum source_head head;
 
-	if (o->kind != PASSTHROUGH_TABLE_LOWER)
-		return false;
 	if (o->is_log)
 		return true;
 	/* Two at once see the same. */
 	if (o->lower->head == HEAD_UNSEEN)
-		o->lower->head = look_at_head(o->lower);
+		o->lower->head = look_at_head(o);
 	head = o->lower->head;
 	return head == HEAD_DATABASE ||
 	       (head == HEAD_TEXT && o->size > PASSTHROUGH_SELECT_SMALL_BYTES && o->is_writable &&
 		!o->is_program && !o->is_static);
+}
+
+bool passthrough_select_is_followed(const struct passthrough_select *o)
+{
+	return passthrough_table_is_below(o->kind) && is_followed(o);
+}
+
+bool passthrough_select_gains_copy(struct union_fs *t, struct inode *i, bool minds_followers)
+{
+	struct passthrough_select o;
+
+	return passthrough_select_look(t, i, false, &o) == 0 && o.kind == PASSTHROUGH_TABLE_NONE &&
+	       o.is_partial && o.lower && o.size > PASSTHROUGH_SELECT_SMALL_BYTES &&
+	       !(minds_followers && is_followed(&o));
 }
 
 static bool is_same_file(int a, int b)
@@ -291,6 +312,10 @@ int passthrough_select_open(struct union_fs *t, struct inode *i, const struct pa
 
 	if (o->kind == PASSTHROUGH_TABLE_NONE)
 		return -EOPNOTSUPP;
+	if (o->kind == PASSTHROUGH_TABLE_FLAT) {
+		*ret = (struct passthrough_select_file){ .fd = o->flat, .own = -1 };
+		return 0;
+	}
 	f.fd = o->kind == PASSTHROUGH_TABLE_UPPER ? upper_pin(t, i) : source_pin(o->lower);
 	if (f.fd < 0)
 		return f.fd;

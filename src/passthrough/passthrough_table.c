@@ -141,7 +141,7 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 	}
 	if (s->n_backed) {
 		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER ||
-		    (!ask->writes && ask->offer == PASSTHROUGH_TABLE_LOWER))
+		    (!ask->writes && ask->offer == s->passthrough_table_kind))
 			return PASSTHROUGH_TABLE_WAY_BACKED;
 		return PASSTHROUGH_TABLE_WAY_SWITCH;
 	}
@@ -149,7 +149,8 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 		return PASSTHROUGH_TABLE_WAY_CACHED;
 	/* A direct open that is mapped takes to pages. */
 	if (s->n_direct && ask->wish != PASSTHROUGH_TABLE_WAY_DIRECT)
-		return PASSTHROUGH_TABLE_WAY_CACHED;
+		return ask->offer == PASSTHROUGH_TABLE_FLAT ? ask->otherwise
+							    : PASSTHROUGH_TABLE_WAY_CACHED;
 	return ask->wish;
 }
 
@@ -309,7 +310,7 @@ enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, s
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
-	return !s->is_left && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
+	return !s->is_left && s->n_backed && passthrough_table_is_below(s->passthrough_table_kind);
 }
 
 bool passthrough_table_is_alone(struct passthrough_table *b, const struct node_slot *s)
@@ -321,7 +322,7 @@ bool passthrough_table_is_alone(struct passthrough_table *b, const struct node_s
 bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
-	if (s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER)
+	if (s->n_backed && passthrough_table_is_below(s->passthrough_table_kind))
 		leave_locked(b, s);
 	return s->is_left;
 }
@@ -382,6 +383,8 @@ int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s)
 	}
 	if (!s->n_backed)
 		list_add_tail(&b->idle, &r->link);
+	if (s->passthrough_table_kind == PASSTHROUGH_TABLE_FLAT)
+		s->passthrough_table_kind = PASSTHROUGH_TABLE_LEFT;
 	return 0;
 }
 

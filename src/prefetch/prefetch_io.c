@@ -99,7 +99,7 @@ static int open_file(struct prefetch_io *f, const char *path, off_t *ret_size)
 	return own;
 }
 
-/* Read what the first write to the file will need, so that it is known by then. */
+/* Read what the first write to the file will need, and note that it is expected. */
 static void prepare(struct prefetch_io *f, const char *path)
 {
 	struct source *s;
@@ -107,8 +107,8 @@ static void prepare(struct prefetch_io *f, const char *path)
 	struct stat st;
 
 	if (image_lookup_path(f->image, path, &e) == 0 && e->type == DT_REG &&
-	    image_stat(f->image, e, &st) == 0)
-		image_source(f->image, e, &s);
+	    image_stat(f->image, e, &st) == 0 && image_source(f->image, e, &s) == 0)
+		atomic_store_explicit(&e->is_expected_written, true, memory_order_relaxed);
 }
 
 /* ---- reads ---- */

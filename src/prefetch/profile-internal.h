@@ -9,6 +9,7 @@
 
 struct profile {
 	sqlite3 *db;
+	int64_t began_cpu_ms; /* processor time of the thread that opened it, and alone uses it */
 };
 
 /* r, with its sentence. */

@@ -14,14 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define BUSY_MS	   500
 #define PAGE_BYTES 4096
-#define OPS_A_LOOK                                                                    \
-	1000000 /* steps of SQLite's machine between two looks at how many there were \
-		 */
-#define LOOKS_MAX 2000 /* a file that makes it run for longer is none of ours */
-#define VFS	  "veneer"
+#define OPS_A_LOOK 100000 /* steps of SQLite's machine between two looks at the time */
+#define CPU_MS_MAX 3000 /* a file that makes it run for longer is none of ours */
+#define HEAP_BYTES (128 << 20) /* of SQLite in all threads: nor is one that makes it take more */
+#define VFS	   "veneer"
 
 static const char schema[] =
 	"CREATE TABLE image(id INTEGER PRIMARY KEY, key INTEGER NOT NULL UNIQUE, starts INTEGER "
@@ -158,11 +158,12 @@ static int keep_path(sqlite3_vfs *vfs, const char *path, int size, char *ret)
 	return snprintf(ret, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-static void register_vfs(void)
+static void set_up_sqlite(void)
 {
 	static sqlite3_vfs vfs;
 	const sqlite3_vfs *plain = sqlite3_vfs_find("unix");
 
+	sqlite3_hard_heap_limit64(HEAP_BYTES);
 	if (!plain)
 		return;
 	vfs = *plain;
@@ -172,9 +173,20 @@ static void register_vfs(void)
 	sqlite3_vfs_register(&vfs, 0);
 }
 
-static int take_long(void *arg)
+/* Processor time, as the machine may be busy. */
+static int64_t cpu_ms(void)
 {
-	return ++*(unsigned *)arg > LOOKS_MAX;
+	struct timespec used = { 0 };
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+static int is_too_long(void *arg)
+{
+	const struct profile *p = arg;
+
+	return cpu_ms() - p->began_cpu_ms > CPU_MS_MAX;
 }
 
 /* Nothing that SQLite would wait for, or read for minutes. */
@@ -240,12 +252,11 @@ static int check_version(struct profile *p, bool is_readonly, char *err, size_t 
 
 static int set_up(struct profile *p, bool is_readonly, char *err, size_t err_size)
 {
-	static _Thread_local unsigned looks;
 	char sql[256];
 	int r;
 
-	looks = 0;
-	sqlite3_progress_handler(p->db, OPS_A_LOOK, take_long, &looks);
+	p->began_cpu_ms = cpu_ms();
+	sqlite3_progress_handler(p->db, OPS_A_LOOK, is_too_long, p);
 	sqlite3_busy_timeout(p->db, BUSY_MS);
 	sqlite3_db_config(p->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(p->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -272,7 +283,7 @@ int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, s
 	struct profile *p = calloc(1, sizeof(*p));
 	int r;
 
-	pthread_once(&once, register_vfs);
+	pthread_once(&once, set_up_sqlite);
 	snprintf(err, err_size, "out of memory");
 	if (!p)
 		return -ENOMEM;

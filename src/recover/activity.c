@@ -118,8 +118,9 @@ int activity_wait_begin(void)
 
 		if (!atomic_compare_exchange_strong(&board->waiting[k], &nobody, self))
 			continue;
+		board->nwaits++;
 		/* The supervisor looks after us from now on, and not before, since that costs. */
-		if (board->supervisor > 1 && getppid() == board->supervisor)
+		if (!board->is_watched && board->supervisor > 1 && getppid() == board->supervisor)
 			kill(board->supervisor, SIGCHLD);
 		return k;
 	}
@@ -132,13 +133,25 @@ void activity_wait_end(int waiter)
 		board->waiting[waiter] = 0;
 }
 
-bool activity_has_waiters(const struct crash_board *b)
+static bool has_waiters(const struct crash_board *b)
 {
 	bool is_any = false;
 
 	for (int k = 0; k < ACTIVITY_WAITERS; k++)
 		is_any = is_any || b->waiting[k];
 	return is_any;
+}
+
+bool activity_keep_watch(struct crash_board *b, uint32_t *nwaits)
+{
+	const uint32_t before = *nwaits;
+
+	*nwaits = b->nwaits;
+	b->is_watched = *nwaits != before || has_waiters(b);
+	/* A thread that began to wait before it could see that has sent nothing. */
+	if (!b->is_watched)
+		b->is_watched = b->nwaits != *nwaits || has_waiters(b);
+	return b->is_watched;
 }
 
 static bool is_waiting(const struct crash_board *b, int32_t thread)

@@ -319,7 +319,7 @@ static void enter_jobs(struct served_mount *s)
 				      &s->shrinker_number)) < 0)
 		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint,
 			 strerror(-e));
-	if (!s->kept.is_kept || s->mount.io != IO_CACHED ||
+	if (!s->kept.is_kept || s->mount.io == IO_DIRECT ||
 	    s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
 	/* The descriptor of the record: the next server has the same under this number. */

@@ -114,11 +114,13 @@ static int next_signal(const sigset_t *taken, int ms)
 static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken,
 		    sigset_t *ret_missed)
 {
+	struct crash_board *board = supervisor_state_board(l);
+	uint32_t nwaits = board->nwaits;
 	bool was_stuck = false;
 	int status;
 
 	for (;;) {
-		bool is_near = was_stuck || activity_has_waiters(supervisor_state_board(l));
+		bool is_near = activity_keep_watch(board, &nwaits) || was_stuck;
 		int sig = next_signal(taken, is_near ? WAITERS_MS : LOOK_MS);
 		bool is_stuck;
 
@@ -128,7 +130,7 @@ static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken
 			kill(pid, sig);
 		if (has_ended(pid, &status))
 			return status;
-		is_stuck = sig == 0 && activity_is_stuck(supervisor_state_board(l), pid);
+		is_stuck = sig == 0 && activity_is_stuck(board, pid);
 		if (is_stuck && was_stuck)
 			return STUCK;
 		was_stuck = is_stuck;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <ucontext.h>
 
@@ -190,6 +191,17 @@ static int add_extent(void *arg, uint64_t off, uint64_t len, bool is_unwritten)
 	(void)off, (void)is_unwritten;
 	*(uint64_t *)arg += len;
 	return 0;
+}
+
+int file_leaves_room(int fd, unsigned part, uint64_t bytes)
+{
+	struct statvfs st;
+	uint64_t spare;
+
+	if (fstatvfs(fd, &st) < 0)
+		return -errno;
+	spare = st.f_blocks / part;
+	return st.f_bavail < spare || (st.f_bavail - spare) * st.f_frsize < bytes ? -ENOSPC : 0;
 }
 
 int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret)

@@ -278,6 +278,7 @@ static void probe_file(int fd, struct probe_dir *p)
 	p->has_user_xattr = has_xattr(fd, "user.veneer-probe", "y", 1);
 	p->has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
 	p->has_acl = has_acl(fd);
+	p->has_noatime = fcntl(fd, F_SETFL, O_NOATIME) == 0;
 }
 
 /* There is no room for a file: what is to be had without one. */

@@ -281,6 +281,9 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 		COUNT(c[STATS_PROMOTED_CHUNKS]), plural(c[STATS_PROMOTED_CHUNKS]),
 		COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
 		BYTES(c[STATS_PROMOTED_BYTES]), BYTES(c[STATS_PROMOTED_CLONED]));
+	topic(out, "flat copies");
+	fprintf(out, "%s of lower layers, %s\n", OF(c[STATS_FLAT_FILES], "file"),
+		BYTES(c[STATS_FLAT_BYTES]));
 	topic(out, "intercepted");
 	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"),
 		BYTES(c[STATS_READ_BYTES]), OF(v->ops[OP_WRITE].requests, "write"),

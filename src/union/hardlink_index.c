@@ -272,7 +272,7 @@ static struct inode *find_moved(struct union_fs *t, const struct image_entry *e,
 	     l = htab_next(l)) {
 		struct moved *m = container_of(l, struct moved, link);
 
-		if (m->dir->lower == e && !m->dir->is_orphan && n-- == 0)
+		if (m->dir->lower == e && !inode_is_orphan(m->dir) && n-- == 0)
 			found = m->dir;
 	}
 	if (found)

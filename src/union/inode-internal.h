@@ -56,6 +56,8 @@ void inode_take_found(struct inode *i, const struct inode_found *f);
 /* Note in the slot how to find an inode that has no name any more, or is about to lose the last;
  * unresolved_path if it is unresolved. */
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
+/* It has no name any more. */
+void inode_note_nameless_locked(struct inode *i);
 /* Without the lock: free what has died. */
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);
 /* Resolve an inode from what was found at its name. -ESTALE: that is something else. */

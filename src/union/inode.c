@@ -11,6 +11,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/lock.h"
+#include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/layer/partial_xattr.h"
@@ -100,14 +101,11 @@ static void release_id_locked(struct union_fs *t, uint32_t id)
 /* by_upper.next chains the dying: nobody looks them up any more. */
 static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 {
-	if (i->is_in_by_upper)
-		htab_remove(&t->inodes->by_upper, &i->by_upper);
-	i->is_in_by_upper = false;
-	if (i->is_in_by_lower)
-		htab_remove(i->stage == INODE_RESOLVED ? &t->inodes->by_lower
-						       : &t->inodes->unresolved,
-			    &i->by_lower);
-	i->is_in_by_lower = false;
+	htab_remove(&t->inodes->by_upper, &i->by_upper);
+	if (i->stage != INODE_RESOLVED)
+		htab_remove(&t->inodes->unresolved, &i->by_lower);
+	else if (i->is_linked_below)
+		htab_remove(&t->inodes->by_lower, &i->by_lower);
 	if (i->stage == INODE_UNRESOLVED)
 		t->inodes->n_unresolved--;
 	i->by_upper.next = *list;
@@ -179,6 +177,7 @@ static void free_inode(struct union_fs *t, struct inode *i)
 static void forget_bytes(struct union_fs *t, struct inode *i)
 {
 	struct partial_xattr mark = { .file_id = i->src.id };
+	bool is_gone = i->links == INODE_GONE;
 	struct stat st;
 
 	/* An inode that was never looked at since a server died is known by its held descriptor
@@ -186,10 +185,10 @@ static void forget_bytes(struct union_fs *t, struct inode *i)
 	if (i->stage != INODE_RESOLVED && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
-		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 &&
-			     source_read_mark(fd, "", &mark, NULL) == 1;
+		is_gone = inode_is_orphan(i) && fstat(fd, &st) == 0 && st.st_nlink == 0 &&
+			  source_read_mark(fd, "", &mark, NULL) == 1;
 	}
-	if (i->is_gone && i->is_orphan && mark.file_id)
+	if (is_gone && mark.file_id)
 		mapfile_file_gone(t->map, mark.file_id);
 	quota_drop(t, i);
 }
@@ -436,9 +435,10 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
-	if (i->type != DT_DIR && !i->is_in_by_upper &&
-	    htab_insert(&t->inodes->by_upper, &i->by_upper, i->upper_ino) == 0)
-		i->is_in_by_upper = true;
+	htab_remove(&t->inodes->by_upper, &i->by_upper);
+	/* Without memory, another name of the file gets an inode of its own. */
+	if (i->type != DT_DIR)
+		(void)htab_insert(&t->inodes->by_upper, &i->by_upper, i->upper_ino);
 }
 
 /* Find the inode by which another name of this upper file may be known already. */
@@ -505,7 +505,7 @@ struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f)
 			free_inode(t, i);
 			return NULL;
 		}
-		i->is_in_by_lower = true;
+		i->is_linked_below = true;
 	}
 	return i;
 }
@@ -539,18 +539,29 @@ void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *u
 	_cleanup_(freep) char *path = i->stage == INODE_RESOLVED ? way_to_orphan(i) : NULL;
 	const char *way = path ? path : unresolved_path;
 
-	i->is_orphan = true;
+	inode_note_nameless_locked(i);
 	if (!way || node_table_set_name(t->nodes, i->id, 0, way) < 0)
 		node_table_clear_name(t->nodes, i->id);
 	node_table_set_state(node_table_slot(t->nodes, i->id), NODE_ORPHAN);
 }
 
+void inode_note_nameless_locked(struct inode *i)
+{
+	if (i->links == INODE_NAMED)
+		i->links = INODE_ORPHAN;
+}
+
+void inode_note_gone(struct union_fs *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->inodes->lock);
+	if (i->links == INODE_ORPHAN)
+		i->links = INODE_GONE;
+}
+
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 {
 	LOCK_SCOPE(&t->inodes->lock);
-	if (i->is_in_by_upper)
-		htab_remove(&t->inodes->by_upper, &i->by_upper);
-	i->is_in_by_upper = false;
+	htab_remove(&t->inodes->by_upper, &i->by_upper);
 	i->upper_ino = upper_ino;
 	if (upper_ino)
 		inode_enter_by_upper_locked(t, i);
@@ -562,7 +573,7 @@ void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 	i->upper_ino = upper_ino;
 	i->has_upper = true;
 	node_table_slot(t->nodes, i->id)->upper_ino = upper_ino;
-	if (!i->is_orphan)
+	if (!inode_is_orphan(i))
 		node_table_set_state(node_table_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
 }
@@ -603,7 +614,7 @@ uint32_t inode_id(const struct inode *i)
 
 bool inode_changes_unheard(const struct inode *i, uint64_t id)
 {
-	return i->n_former || i->is_mapped_past_us || i->id != id;
+	return i->n_former || inode_is_mapped_past_us(i) || i->id != id;
 }
 
 bool inode_has_upper(const struct inode *i)
@@ -628,8 +639,8 @@ bool inode_is_damaged(const struct inode *i)
 
 bool inode_is_lower_file(const struct inode *i)
 {
-	return i->type == DT_REG && !i->has_upper && i->stage == INODE_RESOLVED && !i->is_orphan &&
-	       i->lower;
+	return i->type == DT_REG && !i->has_upper && i->stage == INODE_RESOLVED &&
+	       i->links == INODE_NAMED && i->lower;
 }
 
 bool inode_is_merged_with(struct inode *dir, const struct image_entry *e)
@@ -655,22 +666,22 @@ bool inode_is_resolved(const struct inode *i)
 
 bool inode_is_orphan(const struct inode *i)
 {
-	return i->is_orphan;
+	return i->links != INODE_NAMED;
 }
 
 bool inode_is_mapped_past_us(const struct inode *i)
 {
-	return i->is_mapped_past_us;
+	return i->given & INODE_GIVEN_MAPPING;
 }
 
 bool inode_is_listed_names_only(const struct inode *i)
 {
-	return i->is_listed_names_only;
+	return i->given & INODE_GIVEN_NAMES;
 }
 
 void inode_note_listed_names_only(struct inode *dir)
 {
-	dir->is_listed_names_only = true;
+	dir->given |= INODE_GIVEN_NAMES;
 }
 
 bool inode_is_changing(const struct inode *i)
@@ -680,17 +691,32 @@ bool inode_is_changing(const struct inode *i)
 
 bool inode_note_filled(struct inode *i)
 {
-	return !atomic_exchange(&i->is_filled, true);
+	return !(atomic_fetch_or(&i->given, INODE_GIVEN_PAGES) & INODE_GIVEN_PAGES);
+}
+
+void inode_note_read(struct inode *i, uint64_t off, size_t len)
+{
+	read_pattern_note(&i->reads, off, len);
+}
+
+bool inode_is_read_at_random(const struct inode *i)
+{
+	return read_pattern_is_random(&i->reads);
+}
+
+uint32_t inode_writes(const struct inode *i)
+{
+	return i->nwrites;
 }
 
 bool inode_is_private(const struct inode *i)
 {
-	return i->is_private;
+	return i->given & INODE_GIVEN_OWN_ID;
 }
 
 void inode_note_private(struct inode *i)
 {
-	i->is_private = true;
+	i->given |= INODE_GIVEN_OWN_ID;
 }
 
 void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg)

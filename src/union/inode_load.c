@@ -25,7 +25,7 @@ void inode_note_mapped(struct union_fs *t, struct inode *i)
 {
 	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->is_mapped_past_us = true;
-	i->is_mapped_past_us = true;
+	i->given |= INODE_GIVEN_MAPPING;
 }
 
 int inode_note_tied(struct union_fs *t, uint32_t id, int change)
@@ -132,19 +132,22 @@ static int make_unresolved(struct union_fs *t, uint32_t id)
 
 	if (!i)
 		return -ENOMEM;
-	i->is_mapped_past_us = s->is_mapped_past_us;
+	if (s->is_mapped_past_us)
+		i->given |= INODE_GIVEN_MAPPING;
 	/* The kernel was told of the inode by this id, or would have been (sb_reply.c). A lock
 	 * holder has look-ups beside (sb_locks.c). */
-	i->is_private = s->nlookup > s->n_tied;
+	if (s->nlookup > s->n_tied)
+		i->given |= INODE_GIVEN_OWN_ID;
 	/* A caller may look any listed name up now. */
-	i->is_listed_names_only = s->type == DT_DIR;
+	if (s->type == DT_DIR)
+		i->given |= INODE_GIVEN_NAMES;
 	node_table_set_object(t->nodes, id, i);
 	if (id == NODE_TABLE_ROOT) {
 		t->root = i;
 		return 0;
 	}
 	i->stage = INODE_UNRESOLVED;
-	i->is_orphan = true;
+	i->links = INODE_ORPHAN;
 	t->inodes->n_unresolved++;
 	return 0;
 }
@@ -193,7 +196,7 @@ static int name_one(struct union_fs *t, struct inode *i)
 		return 0;
 	r = inode_link_name(t, i, node_table_object(t->nodes, parent), name, len);
 	if (r == 0)
-		i->is_orphan = false;
+		i->links = INODE_NAMED;
 	return r;
 }
 
@@ -221,7 +224,6 @@ static int list_all(struct union_fs *t)
 		if (htab_insert(&t->inodes->unresolved, &i->by_lower,
 				inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
 			return -ENOMEM;
-		i->is_in_by_lower = true;
 	}
 	return 0;
 }

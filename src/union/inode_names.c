@@ -77,8 +77,7 @@ static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *pa
 		parent->refs--;
 		return -ENOMEM;
 	}
-	i->is_orphan = false;
-	i->is_gone = false;
+	i->links = INODE_NAMED;
 	node_table_set_state(node_table_slot(t->nodes, i->id),
 			     i->has_upper ? NODE_UPPER : NODE_LOWER);
 	return 0;

@@ -30,9 +30,7 @@ static bool is_what_it_was(struct union_fs *t, const struct inode *i, const stru
 
 static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
 {
-	if (i->is_in_by_lower)
-		htab_remove(&t->inodes->unresolved, &i->by_lower);
-	i->is_in_by_lower = false;
+	htab_remove(&t->inodes->unresolved, &i->by_lower);
 	t->inodes->n_unresolved -= i->stage == INODE_UNRESOLVED;
 }
 
@@ -47,24 +45,24 @@ static bool is_taken_locked(struct union_fs *t, const struct inode_found *f)
 static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
 	struct node_slot *s = node_table_slot(t->nodes, i->id);
-	bool was_listed = i->is_in_by_lower;
+	const bool was_listed = i->stage == INODE_UNRESOLVED;
 
 	unlist_unresolved_locked(t, i);
 	if (f->is_linked_below &&
 	    htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
 		/* There is room where it was. */
-		i->is_in_by_lower = was_listed && htab_insert(&t->inodes->unresolved, &i->by_lower,
-							      inode_unresolved_key(s)) == 0;
-		t->inodes->n_unresolved += i->stage == INODE_UNRESOLVED;
+		if (was_listed)
+			(void)htab_insert(&t->inodes->unresolved, &i->by_lower,
+					  inode_unresolved_key(s));
+		t->inodes->n_unresolved += was_listed;
 		return -ENOMEM;
 	}
-	i->is_in_by_lower = f->is_linked_below;
+	i->is_linked_below = f->is_linked_below;
 	inode_take_found(i, f);
-	if (f->has_upper) {
-		s->upper_ino = f->upper_ino;
+	s->upper_ino = f->has_upper ? f->upper_ino : 0;
+	if (f->has_upper)
 		inode_enter_by_upper_locked(t, i);
-	}
-	if (!i->is_orphan)
+	if (!inode_is_orphan(i))
 		node_table_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
 	i->stage = INODE_RESOLVED;
 	return 0;
@@ -99,7 +97,7 @@ static void drop_names_locked(struct union_fs *t, struct inode *i, struct hlink 
 {
 	while (!list_is_empty(&i->names))
 		inode_remove_name_locked(t, name_of_link(i->names.next), free_list);
-	i->is_orphan = true;
+	inode_note_nameless_locked(i);
 }
 
 int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
@@ -128,7 +126,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 	if (i->stage != INODE_RESOLVED) {
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
-			i->is_gone = is_gone;
+			i->links = is_gone ? INODE_GONE : INODE_ORPHAN;
 			/* First: a name that goes may take its directory along, whose slot is not
 			 * free before. */
 			inode_note_orphan_locked(t, i, NULL);

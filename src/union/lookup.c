@@ -138,7 +138,7 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 		if (r == 0 && t->upper->override)
 			r = apply_override(t, i, ret);
 		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink &&
-		    !i->is_orphan)
+		    !inode_is_orphan(i))
 			r = merged_nlink(t, i, &ret->st_nlink);
 		/* A partial file occupies what the bytes it shows occupy. */
 		if (r == 0 && i->type == DT_REG && i->src.id && i->lower &&
@@ -148,7 +148,7 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 	} else {
 		r = image_stat(t->image, i->lower, ret);
 		/* Without a name, and lower still: no other name of it was seen either. */
-		if (r == 0 && i->is_orphan)
+		if (r == 0 && inode_is_orphan(i))
 			ret->st_nlink = 0;
 	}
 	if (r < 0)

@@ -200,11 +200,11 @@ void quota_drop(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 
-	if (!t->quota || !i->is_orphan || i->type == DT_DIR)
+	if (!t->quota || i->links == INODE_NAMED || i->type == DT_DIR)
 		return;
 	/* Of one that was never looked at since a server died only what it held is known. */
 	if (!i->is_held || !i->src.fd.fd_plus_one || fstat(i->src.fd.fd_plus_one - 1, &st) < 0)
-		st = (struct stat){ .st_ino = i->upper_ino, .st_nlink = !i->is_gone };
+		st = (struct stat){ .st_ino = i->upper_ino, .st_nlink = i->links != INODE_GONE };
 	if (st.st_nlink == 0)
 		quota_gone(t->quota, st.st_ino);
 }

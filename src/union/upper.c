@@ -228,16 +228,21 @@ int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 	return *ret_own;
 }
 
-/* Do not set the access time of what was just made: it may be read by this descriptor for long. */
-static void quieten(const struct union_fs *t, int fd)
+int upper_quiet_flag(const struct union_fs *t)
 {
-	if (!t->keeps_atime)
+	return t->can.has_noatime ? noatime(t) : 0;
+}
+
+/* Do not set the access time of what was just made: it may be read by this descriptor for long. */
+static void quieten(const struct union_fs *t, const struct inode *i, int fd)
+{
+	if (!t->keeps_atime && !(i->type == DT_REG && upper_quiet_flag(t)))
 		fcntl(fd, F_SETFL, O_NOATIME);
 }
 
 void upper_install(struct union_fs *t, struct inode *i, int fd)
 {
-	quieten(t, fd);
+	quieten(t, i, fd);
 	if (fd_cache_fill(&i->src.fd, fd) == fd && i->type == DT_REG)
 		fd_cache_note_writable(&i->src.fd);
 	fd_cache_unpin(&i->src.fd);
@@ -271,14 +276,14 @@ int upper_hold(struct union_fs *t, struct inode *i)
 
 void upper_hold_fresh(struct union_fs *t, struct inode *i, int fd)
 {
-	quieten(t, fd);
+	quieten(t, i, fd);
 	inode_note_held(t, i, fd_cache_fill(&i->src.fd, fd));
 	i->is_held = true;
 }
 
 void upper_let_go(struct union_fs *t, struct inode *i)
 {
-	if (!i->is_held || i->is_orphan)
+	if (!i->is_held || inode_is_orphan(i))
 		return;
 	i->is_held = false;
 	inode_note_held(t, i, -1);
@@ -381,7 +386,7 @@ int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 		return fd;
 	}
 	r = mirror(t, dir, fd, d);
-	dir->has_default_acl = xattr_get(fd, "", "system.posix_acl_default", NULL, 0) > 0;
+	upper_dir_note_default_acl(d, xattr_get(fd, "", UPPER_DEFAULT_ACL, NULL, 0) > 0);
 	fd_cache_unpin(&dir->src.fd);
 	if (r < 0) {
 		upper_dir_free(d);
@@ -391,14 +396,28 @@ int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 	return 0;
 }
 
-int upper_listing_empty(struct inode *dir)
+int upper_listing_empty(struct inode *dir, bool has_default_acl)
 {
 	struct upper_dir *d = upper_dir_new();
 
 	if (!d)
 		return -ENOMEM;
+	upper_dir_note_default_acl(d, has_default_acl);
 	publish(dir, d);
 	return 0;
+}
+
+bool upper_has_default_acl(const struct inode *dir)
+{
+	return dir->dir && upper_dir_has_default_acl(dir->dir);
+}
+
+void upper_forget_group(struct inode *i)
+{
+	struct upper_dir *d = __atomic_load_n(&i->dir, __ATOMIC_ACQUIRE);
+
+	if (d)
+		upper_dir_forget_group(d);
 }
 
 void upper_temp_name(struct union_fs *t, char name[32])

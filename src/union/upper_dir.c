@@ -13,11 +13,15 @@
 #include "veneer/base/stats.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Positions are counted from the lower names on, and fit 31 bits: there are programs with such
  * offsets. */
 #define SEQ_MASK 0x3fffffffu
+
+#define GROUP_KNOWN	(1ull << 32)
+#define GROUP_FORGOTTEN (1ull << 33)
 
 struct entry {
 	struct hlink link;
@@ -41,6 +45,8 @@ struct upper_dir {
 	GUARDED_BY(lock) struct place *order;
 	GUARDED_BY(lock) size_t n, nsorted, cap; /* nsorted of them are in order */
 	_Atomic uint64_t version; /* read without it too */
+	_Atomic bool has_default_acl;
+	_Atomic uint64_t group; /* a gid, GROUP_KNOWN, and how often it was forgotten */
 	/* entries that nsubdirs does not know as they are */
 	GUARDED_BY(lock) struct list_link changed;
 	GUARDED_BY(lock) ssize_t nsubdirs;
@@ -332,4 +338,37 @@ ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, c
 uint64_t upper_dir_version(struct upper_dir *d)
 {
 	return d->version;
+}
+
+void upper_dir_note_default_acl(struct upper_dir *d, bool has_one)
+{
+	d->has_default_acl = has_one;
+}
+
+bool upper_dir_has_default_acl(const struct upper_dir *d)
+{
+	return d->has_default_acl;
+}
+
+bool upper_dir_group(const struct upper_dir *d, gid_t *ret_gid, uint64_t *ret_seen)
+{
+	*ret_seen = d->group;
+	*ret_gid = (gid_t)*ret_seen;
+	return *ret_seen & GROUP_KNOWN;
+}
+
+void upper_dir_note_group(struct upper_dir *d, uint64_t seen, gid_t gid)
+{
+	const uint64_t times = seen & ~(GROUP_FORGOTTEN - 1);
+
+	atomic_compare_exchange_strong(&d->group, &seen, times | GROUP_KNOWN | gid);
+}
+
+void upper_dir_forget_group(struct upper_dir *d)
+{
+	uint64_t seen = d->group;
+
+	while (!atomic_compare_exchange_weak(&d->group, &seen,
+					     (seen & ~(GROUP_FORGOTTEN - 1)) + GROUP_FORGOTTEN))
+		;
 }

@@ -31,13 +31,17 @@ def random_writes(path, recording, blocks, fsync_share, version=1):
     return work
 
 
+_KEEPS = "io=cached", "writeback=on"
+
+
 @on("ext4", "xfs", "btrfs", "ext4_1k")
-def test_random_writes_with_fsync(machine, pictures):
+@pytest.mark.parametrize("options", [(), _KEEPS], ids=["sent", "kept"])
+def test_random_writes_with_fsync(machine, pictures, options):
     recording = make_lower(machine, "large", LARGE)
-    union = machine.start()
+    union = machine.start(*options)
     worker = random_writes(union / "large", recording, range(2049), 0.3)
     taken = pictures_under(machine, [ThreadWorker(worker)], pictures)
-    machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture))
+    machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture), *options)
 
 
 @on("ext4", "xfs", "btrfs", pictures=3)
@@ -54,13 +58,14 @@ def test_random_writes_never_synced(machine, pictures):
 
 
 @on("ext4", "xfs")
-def test_random_writes_by_several_processes(machine, pictures):
+@pytest.mark.parametrize("options", [(), _KEEPS], ids=["sent", "kept"])
+def test_random_writes_by_several_processes(machine, pictures, options):
     recording = make_lower(machine, "large", LARGE)
-    union = machine.start()
+    union = machine.start(*options)
     workers = [ProcessWorker(random_writes(union / "large", None, range(i, 2049, 3), 0.3),
                              recording) for i in range(3)]
     taken = pictures_under(machine, workers, pictures)
-    machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture))
+    machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture), *options)
 
 
 @on("ext4_nojournal", "ext4_1k", many=("ext4_nojournal",) + ALL)
@@ -95,7 +100,7 @@ def first_writes(machine, names, recordings, pictures, options=()):
 
 
 @on("ext4", "ext4_nojournal", many=("ext4", "ext4_1k", "xfs", "ext4_nojournal"))
-@pytest.mark.parametrize("options", [(), ("cow=copy",)], ids=["blocks", "copies"])
+@pytest.mark.parametrize("options", [(), ("cow=copy",), _KEEPS], ids=["blocks", "copies", "kept"])
 def test_synced_first_write_keeps_its_name(machine, pictures, options):
     """And the directories that the copy-up made for it, whatever the kernel still knows of their names."""
     names = [f"d{i}/sub/f" for i in range(pictures)]
@@ -224,9 +229,10 @@ def test_small_file_changed_by_chmod_keeps_its_bytes(machine, pictures):
 
 
 @on("ext4", "xfs", "btrfs", "ext4_1k")
-def test_truncated_and_extended_file(machine, pictures):
+@pytest.mark.parametrize("options", [(), _KEEPS], ids=["sent", "kept"])
+def test_truncated_and_extended_file(machine, pictures, options):
     recordings = {f"f{i}": make_lower(machine, f"f{i}", MIDDLE) for i in range(12)}
-    union = machine.start()
+    union = machine.start(*options)
 
     def work(is_stopped):
         version = 0
@@ -248,13 +254,14 @@ def test_truncated_and_extended_file(machine, pictures):
         for f in files:
             f.close()
     taken = pictures_under(machine, [ThreadWorker(work)], pictures)
-    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture))
+    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture), *options)
 
 
 @on("ext4", "xfs", "btrfs")
-def test_bytes_cut_off_and_synced_do_not_come_back(machine, pictures):
+@pytest.mark.parametrize("options", [(), _KEEPS], ids=["sent", "kept"])
+def test_bytes_cut_off_and_synced_do_not_come_back(machine, pictures, options):
     recordings = {name: make_lower(machine, name, MIDDLE) for name in ("cut", "own", "extended")}
-    union = machine.start()
+    union = machine.start(*options)
     for name, recording in recordings.items():
         with RecordedFile(union / name, recording) as f:
             if name == "own":
@@ -266,7 +273,7 @@ def test_bytes_cut_off_and_synced_do_not_come_back(machine, pictures):
             f.truncate(MIDDLE)
             f.fsync()
     machine.examine(settled(machine),
-                    lambda view, picture: view.must_fit(recordings, picture))
+                    lambda view, picture: view.must_fit(recordings, picture), *options)
 
 
 HOLE = (4 * BLOCK, 6 * BLOCK)
@@ -287,11 +294,12 @@ _HOLES = {"punch": lambda f: f.punch(*HOLE), "zero_range": lambda f: f.zero_rang
 
 
 @on("ext4", "xfs", "btrfs", "ext4_1k")
-def test_synced_hole_stays(machine, pictures):
+@pytest.mark.parametrize("options", [(), _KEEPS], ids=["sent", "kept"])
+def test_synced_hole_stays(machine, pictures, options):
     """Whether dug in blocks of the lower or own ones, and whatever is written beside it later."""
     recordings = {f"{how}-{of}": make_lower(machine, f"{how}-{of}", MIDDLE)
                   for how in ("punch", "zero_range") for of in ("lower", "own", "own-synced")}
-    union = machine.start()
+    union = machine.start(*options)
     for name, recording in recordings.items():
         with RecordedFile(union / name, recording) as f:
             dig = f.punch if name.startswith("punch") else f.zero_range
@@ -305,7 +313,7 @@ def test_synced_hole_stays(machine, pictures):
             f.write(BLOCK, pattern(BLOCK, BLOCK, 2))
     commit_journal(machine)
     machine.examine(settled(machine),
-                    lambda view, picture: view.must_fit(recordings, picture))
+                    lambda view, picture: view.must_fit(recordings, picture), *options)
 
 
 @on("ext4", "xfs", "btrfs", "ext4_1k")

@@ -121,7 +121,7 @@ def long_options(program, *command):
 def mount_words(program):
     """Each option of a mount that the program takes."""
     from conftest import REPOSITORY
-    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
+    return set(re.findall(r'^\t\{ "([\w-]+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
 
 
 def test_there_are_commands_options_and_words(program):

@@ -46,6 +46,7 @@ def pytest_addoption(parser):
                      help="the server of the mounts")
     parser.addoption("--share", action="store_true",
                      help="mounts share the kernel's pages (share=pages); takes --mode=server")
+    parser.addoption("--writeback", action="store_true", help="mounts keep writes in the kernel (writeback=on)")
     parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
                      help="with --mode=server: kill the server that often, on average; the next goes on")
 
@@ -70,6 +71,9 @@ def pytest_cmdline_main(config):
 def pytest_configure(config):
     if config.getoption("--share") and config.getoption("--mode") != "server":
         raise pytest.UsageError("--share takes --mode=server")
+    if config.getoption("--writeback"):
+        mounts.keep_writes()
+    config.addinivalue_line("markers", "writethrough: what is tested is otherwise with writeback=on")
     config.addinivalue_line("markers", "unshared: what is tested is otherwise with share=pages")
     # What is learned here is nobody's, and a test is not changed by what was learned elsewhere.
     os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-state-")
@@ -96,13 +100,16 @@ def pytest_runtest_setup(item):
             pytest.skip("as a plain user: " + marker.args[0])
     if item.config.getoption("--mode") == "server" and (marker := item.get_closest_marker("standalone")):
         pytest.skip("with a shared server: " + marker.args[0])
+    if item.config.getoption("--writeback") and (marker := item.get_closest_marker("writethrough")):
+        pytest.skip("with writeback=on: " + marker.args[0])
     if item.config.getoption("--share") and (marker := item.get_closest_marker("unshared")):
         pytest.skip("with share=pages: " + marker.args[0])
 
 
 def pytest_report_header(config):
     return (f"veneer: {_program()}, mode {rootless.mode()}, "
-            f"{config.getoption('--mode')}{', share=pages' if config.getoption('--share') else ''}")
+            f"{config.getoption('--mode')}{', share=pages' if config.getoption('--share') else ''}"
+            f"{', writeback=on' if config.getoption('--writeback') else ''}")
 
 
 @pytest.hookimpl(hookwrapper=True)

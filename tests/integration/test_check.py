@@ -418,6 +418,7 @@ def test_layers_of_random_operations_are_clean(stack, plain, check, seed):
         assert code == 0, lines
 
 
+@pytest.mark.writethrough("times that the kernel keeps are lost with a server that has no successor")
 def test_after_a_kill_of_the_server_a_repair_makes_all_well(stack, plain, check):
     rng = random.Random(3)
     differential.prepare(stack, plain, rng)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens and writes with flags: O_DIRECT, O_APPEND, synchronous ones, those of pwritev2."""
+import concurrent.futures
+import contextlib
 import errno
 import mmap
 import os
+import pathlib
 import random
 import shutil
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -14,7 +18,7 @@ from support import linux
 from support.child import in_child, in_children
 from support.content import BLOCK, KIB, MIB, blob
 from support.expect import opened, write_at
-from support.syscount import counted
+from support.syscount import counted, slow
 
 _ORIGINS = ["lower", "partial", "upper"]
 
@@ -37,6 +41,32 @@ def _outcome(action):
         return action()
     except OSError as e:
         return errno.errorcode[e.errno]
+
+
+def _calls_at_once(pid, name, limit_s=20):
+    """The most threads of a process that were seen in one of its calls of this name."""
+    number = {"pwrite64": "18 "}[name]
+    most, end = 0, time.monotonic() + limit_s
+    while most < 2 and time.monotonic() < end:
+        seen = 0
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                seen += (task / "syscall").read_text().startswith(number)
+        most = max(most, seen)
+    return most
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are those of x86_64")
+def test_writers_of_one_file_do_not_wait_for_each_other(stack):
+    """io=direct: requests for blocks that are own come at the same time."""
+    path, _ = _prepare(stack, "partial", options=("io=direct",))
+    with opened(path, os.O_RDWR) as first, opened(path, os.O_RDWR) as second, \
+            slow(stack.server.pid, "pwrite64", 0.3), concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(os.pwrite, fd, b"z" * BLOCK, off) for fd, off in ((first, 25 * BLOCK), (second, 26 * BLOCK))]
+        at_once = _calls_at_once(stack.server.pid, "pwrite64")
+        assert [d.result() for d in done] == [BLOCK, BLOCK]
+    assert at_once == 2
+    assert path.read_bytes()[25 * BLOCK:27 * BLOCK] == b"z" * 2 * BLOCK
 
 
 @pytest.mark.parametrize("origin", _ORIGINS)

@@ -168,6 +168,7 @@ def _rename_directory(stack, m):
     (m / "dir" / "other").write_bytes(b"other")
 
 
+@pytest.mark.writethrough("a time that the kernel keeps may be later after a new mount")
 def test_renamed_directories_are_expanded(stack, flatten, mode):
     _fill_directory(stack.lower(0) / "dir")
     (stack.lower(1) / "dir" / "sub").mkdir(parents=True)
@@ -378,6 +379,7 @@ def test_a_renamed_directory_with_a_bad_file_keeps_its_redirect(stack, veneer_bi
 
 
 @pytest.mark.parametrize("seed", [11, 12, None])
+@pytest.mark.writethrough("a time that the kernel keeps may be later after a new mount")
 def test_random_layers_show_the_same_flat(stack, plain, flatten, mode, seed):
     seed = seed or int(os.environ.get("VENEER_TEST_SEED", 20261121))
     print(f"seed {seed}")

@@ -89,6 +89,7 @@ def test_clones_of_strange_ranges(stack, mixed):
     assert _is_whole(mixed)
 
 
+@pytest.mark.writethrough("what the file system refuses is told by close")
 def test_offsets_and_lengths_at_the_edges(stack, mixed):
     """Everything that takes an offset, as far out as numbers go."""
     signed = [-(1 << 63), -4096, -1, *_EDGES[:9]]

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import json
 import mmap
 import os
 import random
@@ -16,7 +17,7 @@ import time
 
 import pytest
 
-from support import expect, linux
+from support import expect, linux, pagecache
 from support.content import BLOCK, MIB, blob
 from support.expect import fails_with, names_in, read_at, write_at
 from support.killer import Killer
@@ -46,6 +47,40 @@ def opened(path, flags=os.O_RDWR, mode=0o600):
 
 
 # ---- what is open goes on ----
+
+def _flat_files(stack, shared, mnt):
+    said = subprocess.run([stack.program, "stats", "--json", mnt], check=True, stdout=subprocess.PIPE,
+                          env={**os.environ, **shared.environment})
+    return json.loads(said.stdout)["mounts"][0]["flat_copies"]["files"]
+
+
+@pytest.mark.needs_root("a user namespace may not register backing files")
+def test_readers_of_a_file_that_was_copied_for_them_go_on(stack, shared):
+    """A partial file of a lower layer (flat_copy.h), in two mounts of that layer."""
+    want = bytearray(blob(300_000))
+    (stack.lower() / "f").write_bytes(want)
+    before = Place(stack, "before")
+    write_at(before.mount(stack, shared) / "f", b"NEW", 70_000)
+    want[70_000:70_003] = b"NEW"
+    linux.umount(before.mnt)
+    time.sleep(3)  # what was changed just now is not copied
+    one, two = (Place(stack, name, [before.upper, stack.lower()]).mount(stack, shared) for name in ("one", "two"))
+    with opened(one / "f", os.O_RDONLY) as fd:
+        for k in range(300):
+            os.pread(fd, BLOCK, k * 7 % 73 * BLOCK)
+    assert wait_until(lambda: _flat_files(stack, shared, one) == 1, 60, 0.1)
+    with opened(two / "f", os.O_RDONLY) as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as view:
+        assert os.pread(fd, len(want), 0) == want
+        assert pagecache.own_pages(fd) == 0
+        shared.kill_server()
+        assert os.pread(fd, len(want), 0) == view[:] == want
+        assert (one / "f").read_bytes() == (two / "f").read_bytes() == want
+        write_at(two / "f", b"LATER", 90_000)
+        assert (one / "f").read_bytes() == want
+        want[90_000:90_005] = b"LATER"
+        assert (two / "f").read_bytes() == want
+
+
 
 def test_files_that_were_open_are_read_and_written(mount, shared):
     m = mount({name: blob(300_000, k) for k, name in enumerate(("lower", "partial", "fresh", "cut"))})
@@ -313,7 +348,11 @@ def programs(source, top):
     return step
 
 
-def _work_under_kills(stack, shared, seconds, kills):
+_MIXED = [], ["io=cached"], []
+_KEEPING = (["io=cached", "writeback=on"],) * 3
+
+
+def _work_under_kills(stack, shared, seconds, kills, options=_MIXED):
     for k in range(3):
         (stack.lower() / f"data{k}").write_bytes(blob(300_000, k))
     for k in range(40):
@@ -321,7 +360,7 @@ def _work_under_kills(stack, shared, seconds, kills):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(blob(5000 * (k % 4), k))
     stack.remember_lowers()
-    mounts = [Place(stack, f"p{k}").mount(stack, shared, *option) for k, option in enumerate(([], ["io=cached"], []))]
+    mounts = [Place(stack, f"p{k}").mount(stack, shared, *option) for k, option in enumerate(options)]
     workers = [Worker(name_changes(m / "names", k)) for k, m in enumerate(mounts)]
     workers += [Worker(data_changes(m / f"data{k}", k)) for k, m in enumerate(mounts)]
     workers += [Worker(database(mounts[0] / "db")), Worker(programs(mounts[1] / "tree", mounts[1] / "built"))]
@@ -349,9 +388,14 @@ def test_nothing_is_lost_under_load(stack, shared):
     _work_under_kills(stack, shared, 0.3, 50)
 
 
+def test_nothing_that_the_kernel_keeps_is_lost_under_load(stack, shared):
+    _work_under_kills(stack, shared, 0.3, 50, _KEEPING)
+
+
 @pytest.mark.slow
-def test_nothing_is_lost_in_a_thousand_deaths(stack, shared):
-    _work_under_kills(stack, shared, 0.3, 1000)
+@pytest.mark.parametrize("options", [_MIXED, _KEEPING], ids=["mixed", "writeback"])
+def test_nothing_is_lost_in_a_thousand_deaths(stack, shared, options):
+    _work_under_kills(stack, shared, 0.3, 1000, options)
 
 
 def test_mounts_come_and_go_while_it_dies(stack, shared):

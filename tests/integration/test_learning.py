@@ -13,7 +13,7 @@ import pytest
 
 from support import linux
 from support.content import KIB, MIB, blob
-from support.expect import read_at
+from support.expect import read_at, write_at
 from support.server import OwnMount, is_shared, wait_until
 
 EXTENT, PART = 32 * KIB, 512 * KIB
@@ -436,6 +436,43 @@ def test_a_state_directory_that_does_not_answer_holds_up_nobody(image, watchdog)
     finally:
         slow.signal(signal.SIGCONT)
     assert wait_until(lambda: slow.stop() is None, LIMIT_S)
+
+
+# ---- files that are written ----
+
+def _start_that_writes(image, *options):
+    """Into a fresh upper."""
+    if image.stack.is_mounted:
+        image.stack.umount()
+    image.stack._fresh_upper()
+    root = image.stack.mount("io=passthrough", *options, env=image.env)
+    image.run(root, {"lib/two": [(0, 5)]})
+    for number in range(4):
+        write_at(root / "program", b"%d" % number, number * MIB)
+    return root
+
+
+@pytest.mark.needs_root("a user namespace may not register backing files")
+@pytest.mark.unshared("files are passed through here")
+@pytest.mark.writethrough("files are passed through here")
+@pytest.mark.parametrize("mode,is_completed", [("full", True), ("read", False)])
+def test_a_file_that_starts_write_is_completed_from_its_first_write_on(image, mode, is_completed):
+    for number in range(2):
+        _start_that_writes(image, "prefetch=read")
+        image.stack.umount()
+        assert wait_until(lambda: image.starts() == number + 1, LIMIT_S), image.stack.log
+    root = _start_that_writes(image, f"prefetch={mode}")
+
+    def is_plain():
+        write_at(root / "program", b"again", 3 * MIB)
+        return os.stat(image.stack.upper / "program").st_blocks * 512 >= 4 * MIB
+    assert wait_until(is_plain, LIMIT_S if is_completed else 3, 0.05) == is_completed
+    want = bytearray((image.stack.lower() / "program").read_bytes())
+    for number in range(4):
+        want[number * MIB] = ord("%d" % number)
+    want[3 * MIB:3 * MIB + 5] = b"again"
+    assert (root / "program").read_bytes() == want
+    assert not (image.stack.upper / "lib" / "never").exists()
 
 
 # ---- servers ----

@@ -105,6 +105,7 @@ def test_busy_server_serves_those_who_are_there_and_then_ends(stack, veneer_bin,
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=str)
+@pytest.mark.writethrough("what the kernel keeps is lost with a server that has no successor")
 def test_second_signal_ends_a_busy_server(stack, veneer_bin, number):
     (stack.lower() / "f").write_bytes(blob(300_000))
     m = stack.mount()
@@ -158,6 +159,7 @@ def append_until_it_fails(path, ready):
     os.write(ready, b"%s=%d;" % (os.path.basename(path).encode(), number))
 
 
+@pytest.mark.writethrough("without fsync no write fails when the server has ended")
 def test_signals_under_load_lose_nothing_acknowledged(stack, veneer_bin):
     start = blob(100_000)
     for number in range(4):
@@ -193,6 +195,7 @@ def test_signals_under_load_lose_nothing_acknowledged(stack, veneer_bin):
         assert lines == [f"{number:07}" for number in range(len(lines))]
 
 
+@pytest.mark.writethrough("without fsync no write fails when the server has ended")
 def test_signal_during_large_writes_ends_the_server_soon(stack):
     (stack.lower() / "f").write_bytes(blob(1 << 20) * 16)
     m = stack.mount()

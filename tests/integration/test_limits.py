@@ -178,6 +178,7 @@ def test_removed_names_of_files_that_have_others_cost_no_descriptors(stack):
         assert (m / f"kept{number}").stat().st_nlink == 1
 
 
+@pytest.mark.writethrough("no write fails, but its close")
 def test_out_of_descriptors_is_an_error_and_passes(stack):
     """Whatever is refused while they are short, the server goes on and is whole afterwards."""
     make_files(stack.lower() / "d", 1500, 20_000)

@@ -4,15 +4,18 @@ import mmap
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
 from support.child import Child, in_child
 from support.content import BLOCK, KIB, blob
 from support.expect import opened, write_at
+from support.server import wait_until
 
 _ORIGINS = ["lower", "partial", "upper"]
 _SIZE = 700_000
+_REALTIME_COARSE = 5
 
 
 def _prepare(stack, origin, size=_SIZE, options=()):
@@ -157,6 +160,8 @@ def test_mapped_stores_change_the_times(stack, origin, ends_by):
     path, _ = _prepare(stack, origin)
     os.utime(path, (10**9, 10**9))
     before = path.stat()
+    # the clock of times that the kernel sets itself
+    wait_until(lambda: time.clock_gettime_ns(_REALTIME_COARSE) > before.st_ctime_ns)
 
     def change():
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:

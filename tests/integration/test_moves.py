@@ -199,6 +199,7 @@ def test_upper_deeper_than_a_path_is_searched_for_renamed_directories(stack):
         subprocess.run(["rm", "-rf", m / ("n" * 200)], check=True)
 
 
+@pytest.mark.writethrough("no write fails, but its fsync")
 @pytest.mark.needs_root("mounts a file system")
 @dialects
 def test_full_disk_between_two_names_takes_all_of_them_back(stack, env):

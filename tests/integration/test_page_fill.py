@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first open of a small lower file brings its pages along: reading it asks nothing more, and no old page comes over a
 new one."""
-import contextlib
 import mmap
 import os
-import shutil
-import subprocess
 import threading
 
 import pytest
@@ -15,6 +12,7 @@ from support.counters import Gained
 from support.expect import opened
 from support.procfs import of_threads
 from support.server import wait_until
+from support.syscount import slow
 
 SIZE = 64 * 1024
 MANY = 600
@@ -147,22 +145,6 @@ def test_no_page_comes_back_that_was_cut(passed_through):
         assert (mnt / name).read_bytes() == blob(SIZE, k)[:k]
 
 
-@contextlib.contextmanager
-def slow_reads(pid, seconds):
-    """Reads of the server take so long; what it sends to the kernel comes as late."""
-    if not shutil.which("strace"):
-        pytest.skip("no strace to make reads slow")
-    with subprocess.Popen(["strace", "-f", "-e", "trace=pread64", "-e", f"inject=pread64:delay_exit={seconds}s", "-p", str(pid),
-                           "-o", os.devnull], stderr=subprocess.PIPE, text=True) as tracer:
-        line = tracer.stderr.readline()
-        if "attached" not in line:
-            pytest.skip(f"ptrace is not possible here: {line.strip()}")
-        try:
-            yield
-        finally:
-            tracer.terminate()
-
-
 def write_start(path):
     with opened(path, os.O_RDWR) as fd:
         os.pwrite(fd, b"new", 0)
@@ -173,7 +155,7 @@ def write_start(path):
 def test_a_change_waits_for_the_pages_that_are_under_way(passed_through, stack, change, want):
     mnt = passed_through({"f": blob(SIZE, 1)})
     os.listdir(mnt)
-    with slow_reads(stack.server.pid, 1):
+    with slow(stack.server.pid, "pread64", 1):
         reader = threading.Thread(target=read, args=(0, mnt / "f"))
         reader.start()
         assert wait_until(lambda: "pread64" in calls_of(stack.server.pid))

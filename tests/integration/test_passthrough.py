@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m, settle  # noqa: F401
 from support.server import wait_until
 
-pytestmark = NEEDS_ROOT
+pytestmark = [NEEDS_ROOT, pytest.mark.writethrough("files are passed through here")]
 
 
 # ---- which opens get a backing file ----
@@ -199,8 +200,123 @@ def test_reader_of_a_partial_file(stack, m, partial, requests, pages):
     assert (m / "large").read_bytes() == want
 
 
-def test_reader_and_writer_of_a_partial_file_agree(stack, m):
+def _read_at_random(path, count=300):
+    with opened(path) as fd:
+        for k in range(count):
+            os.pread(fd, BLOCK, k * 7 % (LARGE // BLOCK) * BLOCK)
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+def test_a_partial_file_that_is_read_at_random_gets_pages(stack, m):
     want = _make_partial(m)
+    _read_at_random(m / "large")
+    with Gained(stack.server) as g, opened(m / "large") as fd:
+        for _ in range(2):
+            assert os.pread(fd, BLOCK, 17 * BLOCK) == want[17 * BLOCK:18 * BLOCK]
+        assert pagecache.own_pages(fd) > 0
+    assert g["REQUESTS READ"] == 1
+    assert (m / "large").read_bytes() == want
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+def test_a_partial_file_that_is_read_from_end_to_end_gets_none(stack, m):
+    want = _make_partial(m)
+    for _ in range(300 * BLOCK // LARGE + 2):
+        with opened(m / "large") as fd:
+            for off in range(0, LARGE, BLOCK):
+                assert os.pread(fd, BLOCK, off) == want[off:off + BLOCK]
+            assert pagecache.own_pages(fd) == 0
+
+
+def _freeze_partial(stack, m):
+    """The partial file is a lower layer's; what was changed just now is not copied."""
+    want = _make_partial(m)
+    stack.freeze()
+    time.sleep(3)
+    return want
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+def test_a_lower_partial_file_that_is_read_much_is_copied_for_all_mounts(stack, m):
+    want = _freeze_partial(stack, m)
+    m = stack.mount("io=passthrough")
+    with opened(m / "large") as held:
+        for _ in range(4):
+            os.pread(held, LARGE, 0)
+        assert wait_until(lambda: counters(stack.server)["FLAT FILES"] == 1, 60, 0.05)
+        assert counters(stack.server)["FLAT BYTES"] == LARGE
+        # What is open goes on, and so does the way of the next open.
+        assert os.pread(held, LARGE, 0) == want
+        with Gained(stack.server) as g, opened(m / "large") as fd:
+            assert os.pread(fd, LARGE, 0) == want
+            assert pagecache.own_pages(fd) == 0
+        assert g["DIRECT OPENS"] == 1
+    settle()
+    with Gained(stack.server) as g:
+        with opened(m / "large") as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as view:
+            assert os.pread(fd, LARGE, 0) == view[:] == want
+            assert pagecache.own_pages(fd) == 0
+    assert (g["REQUESTS READ"], g["PASSTHROUGH OPENS"]) == (0, 1)
+    assert not any(stack.work.rglob("*large*"))
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+def test_a_copied_lower_file_can_be_written(stack, m):
+    want = _freeze_partial(stack, m)
+    m = stack.mount("io=passthrough")
+    _read_at_random(m / "large")
+    assert wait_until(lambda: counters(stack.server)["FLAT FILES"] == 1, 60, 0.05)
+    settle()
+    with opened(m / "large") as reader:
+        assert os.pread(reader, LARGE, 0) == want
+        write_at(m / "large", b"LATER", 90_000)
+        want[90_000:90_005] = b"LATER"
+        assert (m / "large").read_bytes() == want
+    assert (stack.upper / "large").stat().st_blocks < LARGE // 512
+    stack.remount("io=passthrough")
+    assert (m / "large").read_bytes() == want
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+@pytest.mark.parametrize("option", ["partial=direct", "partial=cached", "size=1G", "coherence=strict", f"promote_max={LARGE - 1}"])
+def test_a_lower_partial_file_is_not_copied_where_that_is_not_wanted(stack, m, option):
+    want = _freeze_partial(stack, m)
+    m = stack.mount("io=passthrough", option)
+    for _ in range(3):
+        _read_at_random(m / "large")
+    assert (m / "large").read_bytes() == want
+    assert counters(stack.server)["FLAT BYTES"] == 0
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+@pytest.mark.parametrize("options,is_copied", [((), False), (("coherence=fast",), True)], ids=["auto", "fast"])
+def test_a_lower_database_is_copied_only_where_readers_follow_no_writer(stack, m, options, is_copied):
+    write_at(m / "large", b"SQLite format 3\0", 0)
+    want = _freeze_partial(stack, m)
+    want[:16] = b"SQLite format 3\0"
+    m = stack.mount("io=passthrough", *options)
+    for _ in range(2):
+        _read_at_random(m / "large")
+    assert wait_until(lambda: counters(stack.server)["FLAT FILES"] == 1, 60 if is_copied else 1, 0.05) == is_copied
+    assert (m / "large").read_bytes() == want
+
+
+@pytest.mark.unshared(NOTHING_PASSES)
+def test_programs_that_write_bring_about_no_copy(stack, m):
+    want = _freeze_partial(stack, m)
+    m = stack.mount("io=passthrough")
+    with opened(m / "large", os.O_RDWR) as fd:
+        for _ in range(20):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            assert os.pread(fd, LARGE, 0) == want
+    assert counters(stack.server)["FLAT BYTES"] == 0
+
+
+@pytest.mark.parametrize("first", ["read", "read at random"])
+def test_reader_and_writer_of_a_partial_file_agree(stack, m, first):
+    want = _make_partial(m)
+    if first == "read at random":
+        _read_at_random(m / "large")
     settle()
     reader = os.open(m / "large", os.O_RDONLY)
     writer = os.open(m / "large", os.O_RDWR)

@@ -19,7 +19,7 @@ from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, m, settle  # noqa: F401
 from support.server import wait_until
 
-pytestmark = NEEDS_ROOT
+pytestmark = [NEEDS_ROOT, pytest.mark.writethrough("files are passed through here")]
 OPENS_C = pathlib.Path(__file__).parent / "support" / "opens.c"
 
 

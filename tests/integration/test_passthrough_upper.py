@@ -163,6 +163,7 @@ def test_file_is_synced_by_request(stack, m):
 
 
 @pytest.mark.unshared(NOTHING_PASSES)
+@pytest.mark.writethrough(NOTHING_PASSES)
 def test_volatile_changes_nothing_of_it(stack, m):
     stack.remount("volatile")
     with Gained(stack.server) as g:

@@ -35,6 +35,7 @@ def _compare(stack, plain, cases):
     assert not table.problems, f"{len(table.problems)} differences:\n  {shown}"
 
 
+@pytest.mark.writethrough("the kernel keeps the times")
 def test_calls_do_what_they_do_in_an_ordinary_directory(stack, plain):
     _compare(stack, plain, [case for cases, share in TABLES.values() for case in some(cases(), share)])
 

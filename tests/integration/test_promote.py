@@ -13,9 +13,10 @@ import pytest
 
 from support import layers, linux
 from support.content import BLOCK, CHUNK, KIB, MIB, allocated, blob
+from support.counters import Gained, counters
 from support.expect import names_in, opened, read_at, write_at
 from support.places import Place
-from support.server import wait_until
+from support.server import shares_pages, wait_until
 
 _ATTR = "user.veneer.partial"
 _LIMIT_S = 100
@@ -69,6 +70,70 @@ def clean(stack, veneer_bin):
         result = layers.check(veneer_bin, stack.upper, stack.lowers)
         assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
     return run
+
+
+# ---- files that are written again and again ----
+
+_OFTEN = 4096  # PROMOTE_POLICY_WRITES
+
+
+def write_often(fd, data, seed, n=_OFTEN):
+    """Write into three of four blocks again and again; data is changed alike."""
+    rng = random.Random(seed)
+    blocks = [k for k in range(len(data) // BLOCK) if k % 4]
+    for i in range(n):
+        k = blocks[i] if i < len(blocks) else rng.choice(blocks)
+        piece = rng.randbytes(8) * (BLOCK // 8)
+        os.pwrite(fd, piece, k * BLOCK)
+        data[k * BLOCK:(k + 1) * BLOCK] = piece
+
+
+def is_passed_through(stack, path):
+    with Gained(stack.server) as g:
+        with opened(path, os.O_RDWR):
+            pass
+    return g["PASSTHROUGH OPENS"] == 1
+
+
+@pytest.mark.writethrough("writes come when the kernel sends them")
+def test_a_file_that_is_written_again_and_again_is_completed_meanwhile(stack, clean, mode):
+    data, other = lower_file(stack, "often", 4 * CHUNK), lower_file(stack, "once")
+    m = stack.mount()
+    change_most(m / "once", other)
+    with opened(m / "often", os.O_RDWR) as fd:
+        write_often(fd, data, 1)
+        if mode != "root" or shares_pages():
+            # No file is passed through here, so it would gain nothing.
+            assert not wait_until(lambda: not is_partial(stack.upper / "often"), 1)
+            return
+        end = time.monotonic() + _LIMIT_S
+        while is_partial(stack.upper / "often") and time.monotonic() < end:
+            write_often(fd, data, 2, 64)
+        assert not is_partial(stack.upper / "often")
+        write_often(fd, data, 3, 64)
+        assert read_at(m / "often", len(data), 0) == data
+    assert is_passed_through(stack, m / "often")
+    assert is_partial(stack.upper / "once")
+    assert (m / "often").read_bytes() == data and (m / "once").read_bytes() == other
+    clean()
+
+
+@pytest.mark.writethrough("writes come when the kernel sends them")
+def test_no_more_is_brought_in_for_it_than_was_allowed(stack, clean, mode):
+    if mode != "root" or shares_pages():
+        pytest.skip("only mounts that pass files through complete them so")
+    data = lower_file(stack)
+    m = stack.mount("promote_max=256K")
+    with opened(m / "f", os.O_RDWR) as fd, Gained(stack.server) as g:
+        write_often(fd, data, 1)
+        assert wait_until(lambda: counters(stack.server)["PROMOTED BYTES"] >= 256 * KIB, _LIMIT_S, 0.1)
+        write_often(fd, data, 2)
+        write_often(fd, data, 3)
+        time.sleep(0.5)
+    assert 256 * KIB <= g["PROMOTED BYTES"] < 256 * KIB + CHUNK
+    assert is_partial(stack.upper / "f")
+    assert (m / "f").read_bytes() == data
+    clean()
 
 
 # ---- in the background ----

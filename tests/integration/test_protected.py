@@ -146,6 +146,7 @@ def _outcomes(directory):
     return found
 
 
+@pytest.mark.writethrough("no write fails, but its close")
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
 def test_every_change_is_refused_that_is_refused_elsewhere(stack, plain, protect, io):
     _make(stack.lower())
@@ -161,6 +162,7 @@ def test_every_change_is_refused_that_is_refused_elsewhere(stack, plain, protect
         assert (m / name).read_bytes() == (stack.lower() / name).read_bytes()
 
 
+@pytest.mark.writethrough("no write fails, but its close")
 @pytest.mark.parametrize("made", ["whole", "partial copies"])
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
 def test_protected_files_of_the_upper_are_read_and_not_changed(stack, plain, protect, io, made):

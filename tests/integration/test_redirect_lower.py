@@ -241,6 +241,7 @@ def test_generations_of_random_changes_by_the_kernel(stack, seed):
 
 # ---- layers made by ourselves ----
 
+@pytest.mark.writethrough("a modification time may become that of the sending")
 @pytest.mark.parametrize("seed", range(6))
 def test_generations_of_random_changes_of_our_own(stack, seed):
     fill_lower(stack.lower())

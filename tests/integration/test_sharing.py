@@ -264,6 +264,7 @@ def test_sharing_what_siblings_write_stays_theirs(siblings):
     assert siblings.counters()["IMAGES"] == 1
 
 
+@pytest.mark.writethrough("the upper gets what is written later")
 def test_sharing_upper_that_becomes_a_lower(siblings):
     low = siblings.layer("low")
     fill(low, "x", 4)

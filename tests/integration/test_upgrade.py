@@ -201,6 +201,32 @@ def test_all_goes_on_over_ten_upgrades(stack, shared):
     assert shared.count() == 2
 
 
+def test_what_the_kernel_keeps_goes_to_the_next_server(stack, shared):
+    (stack.lower() / "f").write_bytes(blob(MIB))
+    stack.remember_lowers()
+    place = Place(stack, "p")
+    m = place.mount(stack, shared, "io=cached", "writeback=on")
+    want = bytearray(blob(MIB))
+    with opened(m / "f", os.O_RDWR) as fd:
+        for k in range(4):
+            os.pwrite(fd, b"%08d" % k, 200_000 * k)
+            want[200_000 * k:200_000 * k + 8] = b"%08d" % k
+            upgraded(shared, 1)
+            if k % 2:
+                os.fsync(fd)
+        os.ftruncate(fd, 2 * MIB)
+        os.pwrite(fd, b"end", 3 * MIB)
+        upgraded(shared, 1)
+        assert os.lseek(fd, 2 * MIB, os.SEEK_DATA) == 3 * MIB
+        seen = os.fstat(fd)
+    want += bytes(2 * MIB) + b"end"
+    assert (m / "f").read_bytes() == want
+    linux.umount(m)
+    place.mount(stack, shared, "io=cached", "writeback=on")
+    assert (m / "f").read_bytes() == want
+    assert ((m / "f").stat().st_size, (m / "f").stat().st_mtime_ns) >= (seen.st_size, seen.st_mtime_ns)
+
+
 @pytest.mark.slow
 def test_all_goes_on_over_many_upgrades_and_deaths(stack, shared):
     (stack.lower() / "data").write_bytes(blob(300_000, 7))

@@ -22,7 +22,7 @@ void htab_release(struct htab *t);
 /* Insert without looking for equals. 0 or -ENOMEM (then not inserted). Grows at load 1; a
  * failure to grow is not an error. */
 int htab_insert(struct htab *t, struct hlink *e, uint64_t hash);
-/* Remove an entry that is in the table. */
+/* Remove an entry; nothing, if it is not in the table. */
 void htab_remove(struct htab *t, struct hlink *e);
 /* First entry of that hash, then the next of the same hash; NULL at the end. The caller
  * compares keys. */

@@ -59,6 +59,10 @@
 	  "Brought in from lower files for that") \
 	X(STATS_PROMOTED_CLONED, "PROMOTED CLONED", "promotion", "cloned_bytes", \
 	  "Of those bytes, shared and not copied") \
+	X(STATS_FLAT_FILES, "FLAT FILES", "flat_copies", "files", \
+	  "Partial files of lower layers that were copied for their readers") \
+	X(STATS_FLAT_BYTES, "FLAT BYTES", "flat_copies", "bytes", \
+	  "Copied for that") \
 	X(STATS_COPIES_EVICTED, "COPIES EVICTED", "copies", "evictions", \
 	  "Extents that the kernel was told to drop from its pages") \
 	X(STATS_COPIES_REFAULTS, "COPIES REFAULTED", "copies", "refaults", \

@@ -10,6 +10,13 @@
  * 4). */
 #define COPYUP_WHOLE_MAX (16u * 1024)
 
+/* Another owner or mode; (uid_t)-1 and so on: as it is. */
+struct copyup_attributes {
+	uid_t uid;
+	gid_t gid;
+	mode_t mode;
+};
+
 /* The first change of a file, where copying can be spared: the file is put in its place with the
  * change done. */
 struct copyup_change {
@@ -23,6 +30,9 @@ struct copyup_change {
 	/* it is about to have another name: its mark says at once where the lower file is */
 	bool moves;
 	const struct timespec *times; /* as of utimensat(2): set instead of the lower file's */
+	/* given to a regular file that has no attributes to adapt to them, nor set-id bits to lose
+	 * by them; or NULL */
+	const struct copyup_attributes *attributes;
 	bool is_done; /* out: the change has been made; not of moves */
 	/* out: copied with such a mark, so that partial_mark_fix has nothing to do */
 	bool is_marked;

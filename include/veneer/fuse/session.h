@@ -12,7 +12,7 @@ struct session;
 
 /* The version of what is agreed on with the kernel at INIT, and so of the form of requests: the
  * next server finds it agreed. */
-#define SESSION_INIT_VERSION 3
+#define SESSION_INIT_VERSION 4
 #define SESSION_BUFFER_BYTES ((1u << 20) + (64u << 10)) /* a request with its data, at most */
 
 /* Answer the kernel's INIT, which waits in fuse_fd: when this returns 0 the mount answers as soon

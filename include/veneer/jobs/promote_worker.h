@@ -11,9 +11,10 @@
 struct promote_worker;
 
 /* For one mount, whatever its mode is; after the last fork, before its first change. rate: bytes a
- * second of PROMOTE_POLICY_AUTO. 0 or -errno. t outlives it. */
+ * second of PROMOTE_POLICY_AUTO; max_bytes: what PROMOTE_POLICY_WRITTEN brings in at most, until
+ * it is stopped. 0 or -errno. t outlives it. */
 int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate,
-			 struct promote_worker **ret);
+			 uint64_t max_bytes, struct promote_worker **ret);
 /* Stop after the present chunk or sync, and wait for that. NULL is ignored. */
 void promote_worker_stop(struct promote_worker *p);
 

@@ -31,9 +31,10 @@ struct image_entry {
 	_Atomic uint64_t ino; /* as presented; 0: not asked yet */
 	_Atomic bool is_damaged; /* what it is merged with is not there: found and said once */
 	_Atomic bool is_watched; /* directories, in `layer`: image.c, invariant 5 */
-	_Atomic uint8_t bareness; /* enum in image.c; not of regular files */
+	_Atomic uint8_t plainness; /* enum in image.c; of regular files until src is known */
 	_Atomic uint8_t protection; /* of directories, IMAGE_*; 0: not asked yet */
 	_Atomic bool is_listed, is_queued; /* readdir_ahead.c's notes on directories */
+	_Atomic bool is_expected_written; /* prefetch_io.c's: starts of the image write it */
 };
 
 /* Layers top first, n >= 1, at most 65,535; takes references. */
@@ -75,7 +76,8 @@ size_t image_subdirs(struct image_entry *dir);
 
 /* The bytes of a regular file; borrowed, lives as long as the image. */
 int image_source(struct image *img, struct image_entry *e, struct source **ret);
-/* The entry has no extended attribute at all; in doubt false. Kept. */
+/* The entry has no extended attribute at all; in doubt false. Kept; the first call of an entry
+ * costs one system call, and none of a file whose source is known. */
 bool image_is_plain(struct image *img, struct image_entry *e);
 /* The attribute that owner and mode of the entry are in (mode_xattr.h), or NULL. */
 const char *image_override(const struct image *img, const struct image_entry *e);

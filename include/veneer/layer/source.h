@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 struct partial_xattr;
+struct source_flat; /* source_flat.h */
 
 /* The file itself, as it was when the source was made: permission to read it was decided by
  * that. */
@@ -43,6 +44,9 @@ struct source {
 		HEAD_DATABASE,
 		HEAD_TEXT
 	} head; /* its first bytes: passthrough_select_is_followed */
+	_Atomic(struct source_flat *) flat; /* a reference, set once; NULL: none */
+	void (*_Atomic drop_flat)(struct source *s); /* of source_flat.c, set before it; NULL */
+	_Atomic uint64_t flat_reads; /* what reading without it has cost, as bytes of copying */
 };
 
 /* Are the source's bytes just those of its file? */
@@ -71,6 +75,9 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat,
 		  const char *path, struct source **ret);
 void source_free(struct source *s);
+/* Close the descriptors of s and of what is below it; nobody uses it. What is asked for later is
+ * opened again. */
+void source_close(struct source *s);
 
 /* The map does not know the file of a partial source any more: if the layer is another mount's
  * upper, that one has made the file whole, and s is plain from now on. 0, or -EUCLEAN. */

@@ -22,6 +22,7 @@ struct mount {
 	struct worker *checkpoint; /* NULL without an upper, or frozen */
 	struct readdir_ahead *readdir_ahead;
 	struct promote_worker *promote; /* likewise */
+	struct flat_copy_worker *flat_copies; /* NULL: none are made */
 	struct prefetch_session *prefetch; /* NULL: none */
 	struct trace *trace; /* the prefetch session's; NULL without */
 	int state_fd; /* state_dir_ask, until mount_start_prefetch; -1 */
@@ -63,6 +64,9 @@ int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs 
 void mount_start_prefetch(struct mount *m);
 /* Release everything. The kernel's mount is gone. */
 void mount_close(struct mount *m);
+/* Does the kernel keep what programs write, and send it later (writeback=on)? Then size and times
+ * of a regular file are the kernel's until it has. */
+bool mount_keeps_writes(const struct mount *m);
 /* How files are opened: "passthrough", "cached", "direct"; "auto" before the reply to INIT. */
 const char *mount_mode(const struct mount *m);
 /* The reason of that mode, a constant clause. */

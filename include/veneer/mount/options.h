@@ -33,6 +33,7 @@ enum io_mode { IO_AUTO, IO_PASSTHROUGH, IO_CACHED, IO_DIRECT };
 enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
 /* How a partial file is read, on a mount that passes files through. */
 enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
+enum writeback_mode { WRITEBACK_AUTO, WRITEBACK_ON, WRITEBACK_OFF };
 
 /* File locks are kept by the kernel or the server. */
 enum locking { LOCKING_LOCAL, LOCKING_SERVER };
@@ -43,7 +44,8 @@ enum locking { LOCKING_LOCAL, LOCKING_SERVER };
 /* The state that mounts of one image share beside the lower files: nothing, or the kernel's
  * pages. */
 enum share_mode { SHARE_OFF, SHARE_PAGES };
-/* The mode of reading ahead at a start. FULL is READ: see DESIGN. */
+/* The mode of reading ahead at a start. FULL: what starts write is completed from its first write
+ * on. */
 enum prefetch_mode { PREFETCH_OFF, PREFETCH_READ, PREFETCH_FULL };
 
 struct mount_opts {
@@ -60,16 +62,17 @@ struct mount_opts {
 	bool is_foreground, is_debug, is_readonly, is_volatile, has_static_nlink, has_no_acl,
 		has_no_xattrs, keeps_atime;
 	bool is_private; /* "private", as Buildah's :O volumes pass it */
-	bool is_writeback; /* accepted; see the manual page */
 	enum cow_mode cow; /* -o cow=map|copy; default map, copy when is_private */
 	bool is_cow_given;
 	enum io_mode io;
 	enum coherence coherence;
 	enum share_mode share;
 	enum partial_mode partial;
+	enum writeback_mode writeback;
 	enum locking locks;
-	enum promote_policy_mode promote; /* -o promote=off|auto|eager|RATE */
+	enum promote_policy_mode promote; /* -o promote=off|auto|eager|written|RATE */
 	uint64_t promote_rate; /* bytes a second */
+	uint64_t promote_max; /* -o promote_max=: bytes of `written` */
 	uint32_t copies; /* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N,
 			    OPTIONS_COPIES_ALL */
 	enum prefetch_mode prefetch;

@@ -12,7 +12,8 @@
 struct passthrough_select {
 	enum passthrough_table_kind
 		kind; /* NONE: the bytes are in several places, or the file is damaged */
-	struct source *lower; /* kind LOWER; borrowed from image or inode */
+	struct source *lower; /* kinds LOWER and FLAT; borrowed from image or inode */
+	int flat; /* kind FLAT: the copy of lower; borrowed, as that is */
 	bool is_partial; /* NONE because its bytes are in several places */
 	bool is_program; /* executable, or called like a library */
 	bool is_static; /* a lower file below /usr or the like */
@@ -20,7 +21,7 @@ struct passthrough_select {
 	bool is_writable; /* some bit of its mode says so */
 	bool is_remote; /* LOWER: to open it once more would be asked of a remote server
 			   (layer_trust_remote) */
-	off_t size;
+	off_t size; /* this, is_program and is_writable: not of an ordinary file of the upper */
 };
 
 /* The choice for an open that reads, or also writes: PASSTHROUGH_TABLE_UPPER once chosen stays
@@ -35,6 +36,10 @@ int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
  * for text that is not small, a program, part of an installation, or closed to writers, as a log of
  * any name is text. The file is read once, when this is first asked; an error counts as no. */
 bool passthrough_select_is_followed(const struct passthrough_select *o);
+
+/* Would a flat copy of a partial lower file, which is not small, be passed through to those who
+ * read it? Reads the file once, as above. */
+bool passthrough_select_gains_copy(struct union_fs *t, struct inode *i, bool minds_followers);
 
 /* A descriptor of what is offered. */
 struct passthrough_select_file {

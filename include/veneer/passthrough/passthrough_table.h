@@ -20,7 +20,15 @@ enum passthrough_table_kind {
 		1, /* a lower file: for reading, and only while nothing of it has changed */
 	PASSTHROUGH_TABLE_UPPER =
 		2, /* an upper file that says all of its bytes itself: for reading and writing */
+	PASSTHROUGH_TABLE_FLAT = 3, /* the flat copy of a lower file (flat_copy.h): as LOWER */
+	PASSTHROUGH_TABLE_LEFT = 4, /* a flat copy of a dead server: for whoever has it open */
 };
+
+/* Is it shown only while nothing of the file has changed? */
+static inline bool passthrough_table_is_below(enum passthrough_table_kind kind)
+{
+	return kind != PASSTHROUGH_TABLE_NONE && kind != PASSTHROUGH_TABLE_UPPER;
+}
 
 enum passthrough_table_way {
 	/* How a file is open; what a handle says, so the numbers stay. */
@@ -42,6 +50,7 @@ struct passthrough_table_ask {
 	uint32_t caller; /* the thread */
 	enum passthrough_table_way
 		wish; /* CACHED, BACKED or DIRECT, if nothing speaks against it */
+	enum passthrough_table_way otherwise; /* FLAT: the wish if there were no copy */
 };
 
 /* The two calls to the kernel; replaced in unit tests. */
@@ -97,7 +106,8 @@ void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s);
 /* Give back what is not needed any more. System calls: no lock may be held. */
 void passthrough_table_reap(struct passthrough_table *b);
 /* The registration that a slot has from a server that is dead: it is the connection's, and stays.
- * Idle, unless the file is open on it. 0 or -ENOMEM. */
+ * Idle, unless the file is open on it; of a flat copy, which no other server knows, it serves those
+ * opens alone. 0 or -ENOMEM. */
 int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s);
 /* Registrations held. */
 size_t passthrough_table_count(struct passthrough_table *b);

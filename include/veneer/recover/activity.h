@@ -28,8 +28,10 @@ enum activity_crash {
 struct crash_board {
 	_Atomic uint32_t crash; /* enum activity_crash */
 	_Atomic int32_t crashed; /* the id of the thread; 0: not known */
-	_Atomic int32_t supervisor; /* a process that is sent SIGCHLD when a thread begins to wait;
-				       0: none */
+	_Atomic int32_t supervisor; /* a process that is sent SIGCHLD when a thread begins to wait
+				       and is_watched is not set; 0: none */
+	_Atomic uint32_t is_watched; /* 0 or 1: the supervisor looks often for waiting threads */
+	_Atomic uint32_t nwaits; /* how often a thread began to wait; it wraps */
 	_Atomic int32_t waiting[ACTIVITY_WAITERS]; /* ids of threads; 0: nobody */
 };
 
@@ -48,8 +50,11 @@ void activity_end(struct activity *before);
  * not wait for its death. */
 int activity_wait_begin(void);
 void activity_wait_end(int waiter);
-/* Does a thread wait? */
-bool activity_has_waiters(const struct crash_board *b);
+/* The supervisor calls it before each look at its server. True: it must look again soon. The first
+ * wait of a thread sends SIGCHLD; the answer stays true until no thread has begun to wait between
+ * two calls. *nwaits is the count at the last call. So threads that wait again and again send one
+ * signal, and an idle server is looked at seldom. */
+bool activity_keep_watch(struct crash_board *b, uint32_t *nwaits);
 /* The process, a child, takes no signals any more: its first thread is dead, or its core is about
  * to be written. */
 bool activity_is_dead(pid_t pid);

@@ -33,6 +33,10 @@ int file_extents(int fd, uint64_t size, file_extent_fn *fn, void *arg);
  * either. 0 or -errno, as above. */
 int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret);
 
+/* Would so many bytes more leave a part-th of the file system that fd is on free? 0, -ENOSPC or
+ * -errno. */
+int file_leaves_room(int fd, unsigned part, uint64_t bytes);
+
 /* Copy into, or out of, a MAP_SHARED mapping: a bad page (disk full, I/O error, file cut short)
  * is -EIO instead of a SIGBUS that ends the server. file_guard_init installs the handler once per
  * process; other SIGBUS senders keep their old disposition. */

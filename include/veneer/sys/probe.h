@@ -9,6 +9,7 @@ struct probe_dir {
 	bool is_readonly; /* EROFS on create */
 	bool has_user_xattr; /* user.* on regular files */
 	bool has_trusted_xattr; /* trusted.* : privileged in the first user namespace */
+	bool has_noatime; /* a new file is ours: O_NOATIME is not refused */
 	bool has_tmpfile; /* O_TMPFILE and linkat of it */
 	bool has_whiteout; /* mknod of character device 0:0 */
 	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */

@@ -63,6 +63,10 @@ struct union_fs {
 	void (*on_own)(void *arg);
 	void *on_own_arg;
 	_Atomic bool is_armed;
+	bool tells_written; /* fn is also called for each PROMOTE_POLICY_WRITES writes of a partial
+			       file; constant while requests are answered */
+	bool completes_expected; /* and for each of its writes whose number is a power of two, if
+				    starts of the image write the file (image_entry); likewise */
 
 	/* By a copy-up the change time of an inode is another now: it was copied up, also where the
 	 * change that it was for failed, or is the directory that got the copy. NULL, or called
@@ -190,6 +194,12 @@ void inode_note_listed_names_only(struct inode *dir);
 bool inode_is_changing(const struct inode *i);
 /* The kernel is about to get the pages of a lower file. False: it got them before. */
 bool inode_note_filled(struct inode *i);
+/* A program reads a file whose bytes are in several places by requests. */
+void inode_note_read(struct inode *i, uint64_t off, size_t len);
+/* ... and does so at random, again and again: pages of its own are worth their memory. */
+bool inode_is_read_at_random(const struct inode *i);
+/* How often a partial file was written by requests, as long as its inode is in memory; wraps. */
+uint32_t inode_writes(const struct inode *i);
 bool inode_is_private(const struct inode *i);
 void inode_note_private(struct inode *i);
 
@@ -264,6 +274,9 @@ int inode_note_tied(struct union_fs *t, uint32_t id, int change);
 /* And so many are: of what a dead server left, perhaps those of nobody. */
 unsigned inode_count_tied(struct union_fs *t, uint32_t id);
 
+/* The upper file of an inode without name lost its last link. No effect while a name leads to it.
+ */
+void inode_note_gone(struct union_fs *t, struct inode *i);
 /* The inode is about to get this upper file: a look-up of another of its names meanwhile that finds
  * that file is led to this inode. Taken back by 0. */
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino);

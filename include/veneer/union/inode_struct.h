@@ -6,6 +6,7 @@
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
 #include "veneer/base/lock.h"
+#include "veneer/base/read_pattern.h"
 #include "veneer/union/inode.h"
 
 /* How much of an inode is known:
@@ -26,6 +27,21 @@ enum inode_stage {
 	INODE_STALE, /* its file cannot be found */
 };
 
+/* What leads to an inode. A new name makes any of them NAMED again. */
+enum inode_links {
+	INODE_NAMED,
+	INODE_ORPHAN, /* no name of the union */
+	INODE_GONE, /* and the upper file has no link at all */
+};
+
+/* What the kernel or a program has of an inode that we do not hear of again; each is set once. */
+enum inode_given {
+	INODE_GIVEN_NAMES = 1, /* a directory: names of it went out without attributes */
+	INODE_GIVEN_PAGES = 2, /* a lower file: its pages (page_fill.h) */
+	INODE_GIVEN_OWN_ID = 4, /* a lower file: a node id of this mount's own (shared_sb.h) */
+	INODE_GIVEN_MAPPING = 8, /* a mapping that may be stored to */
+};
+
 struct inode {
 	/* Node id, and with generation unique for the life of the mount. Of a regular file both may
 	 * change (inode_renumber), under the table's lock: what the kernel is told comes from
@@ -37,27 +53,21 @@ struct inode {
 	_Atomic uint16_t changing; /* changes under way that cost it set-id bits or capabilities
 				      (attr_change_begin) */
 	uint64_t ino; /* st_ino as presented; constant */
-	_Atomic bool is_orphan; /* it has no name; written under the table's lock */
-	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds; likewise */
-	_Atomic bool is_listed_names_only; /* a directory: names of it went out without attributes;
-					      false to true */
-	_Atomic bool is_filled; /* a lower file whose pages the kernel was given (page_fill.h);
-				   false to true */
-	_Atomic bool is_private; /* a lower file that has a node id of this mount's own
-				    (shared_sb.h); false to true */
-	_Atomic bool is_mapped_past_us; /* may be stored to through a mapping that we never hear of;
-					   false to true */
+	_Atomic unsigned given; /* set of enum inode_given */
+	struct read_pattern reads; /* of a file whose bytes are in several places */
 
-	_Atomic enum inode_stage stage; /* written under the table's lock */
+	/* written under the table's lock */
+	_Atomic enum inode_stage stage;
+	_Atomic enum inode_links links;
+	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds */
 
 	/* guarded by the table's lock */
 	uint32_t refs; /* names that have this as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
-	bool is_in_by_upper;
-	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
-				  it before */
-	bool is_in_by_lower; /* while UNRESOLVED in `unresolved` of the table, by the same link */
+	struct hlink by_lower; /* while UNRESOLVED in `unresolved` of the table */
+	bool is_linked_below; /* a lower file of several names, found by by_lower; stays after
+				 copy-up, for callers that saw it before */
 
 	rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
@@ -68,12 +78,13 @@ struct inode {
 	struct source
 		src; /* of the upper file; src.fd is O_PATH unless a regular file or directory */
 	struct upper_dir *dir; /* directories in the upper, once loaded */
-	bool is_gone; /* the last link of the upper file was removed */
 	bool is_held; /* upper_hold pinned its descriptor */
 	_Atomic bool
 		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
-	bool has_default_acl; /* directories in the upper; meaningful once dir is loaded */
 	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no
 				   lock */
+	_Atomic uint32_t nwrites; /* partial files: by requests; wraps */
+	_Atomic uint64_t size_seen; /* partial files: the upper file is at least as long; a hint
+				       that a cut lowers first (cow_truncate) */
 	_Atomic int sync_error; /* of a sync, until a program is told (cow_fsync); 0: none */
 };

@@ -13,8 +13,11 @@ void upper_unpin(struct inode *i);
 /* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the
  * caller closes besides unpinning. */
 int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own);
-/* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR, so that
- * nobody need open it again. */
+/* The flag that a new regular file is opened with besides, so that what is read by its descriptor
+ * sets no access time; 0 where there is none. */
+int upper_quiet_flag(const struct union_fs *t);
+/* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR and with
+ * upper_quiet_flag, so that nobody need open it again. */
 void upper_install(struct union_fs *t, struct inode *i, int fd);
 /* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps
  * its last. 0 or -errno, and then the name must stay. Under its lock, as is: */
@@ -32,6 +35,12 @@ int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret);
  * as the inode. 0 or -errno. */
 int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret);
 /* A directory just made: it is known to be empty. 0 or -ENOMEM. */
-int upper_listing_empty(struct inode *dir);
+int upper_listing_empty(struct inode *dir, bool has_default_acl);
+#define UPPER_DEFAULT_ACL "system.posix_acl_default"
+/* Of a directory whose listing was read: do new entries inherit an ACL? */
+bool upper_has_default_acl(const struct inode *dir);
+/* After a change of owner or mode of i, tried or done: if it is a directory, the next new entry
+ * asks for the group that it inherits. */
+void upper_forget_group(struct inode *i);
 /* A name in workdir that nobody uses. */
 void upper_temp_name(struct union_fs *t, char name[32]);

@@ -45,5 +45,15 @@ size_t upper_dir_count(struct upper_dir *d);
  * changed, with the lock held: it must know without I/O. */
 ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, const char *name),
 			  void *arg);
+/* The group that new entries inherit: known: *ret_gid, (gid_t)-1 for none. Else *ret_seen is for
+ * the note of what is read of the directory after this call; the note is void if the group was
+ * forgotten meanwhile. No lock. */
+bool upper_dir_group(const struct upper_dir *d, gid_t *ret_gid, uint64_t *ret_seen);
+void upper_dir_note_group(struct upper_dir *d, uint64_t seen, gid_t gid);
+/* After each change of owner or mode, tried or done. */
+void upper_dir_forget_group(struct upper_dir *d);
 /* Changes with every upper_dir_set and upper_dir_remove. */
 uint64_t upper_dir_version(struct upper_dir *d);
+/* Does the directory have a default ACL? False until it is noted; no lock. */
+void upper_dir_note_default_acl(struct upper_dir *d, bool has_one);
+bool upper_dir_has_default_acl(const struct upper_dir *d);

@@ -14,7 +14,7 @@ _BAD_SIGNS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime e
 _TEST_LIMIT_S = 120
 
 
-_shared, _shares_pages = None, False
+_shared, _shares_pages, _keeps_writes = None, False, False
 
 
 def use(shared, shares_pages=False):
@@ -23,11 +23,19 @@ def use(shared, shares_pages=False):
     _shared, _shares_pages = shared, shares_pages
 
 
-def _share_options(options):
-    """Where that is asked for, and no other option is against it."""
+def keep_writes():
+    """From now on mounts have a write-back cache."""
+    global _keeps_writes
+    _keeps_writes = True
+
+
+def _mode_options(options):
+    """Those of the mode that is asked for, where no other option is against it."""
     words = ",".join(options).split(",")
-    against = ("io=", "timeout=0", "share=", "standalone")
-    return [] if not _shares_pages or any(word.startswith(against) for word in words) else ["share=pages"]
+    against = ("io=", "timeout=0", "share=", "standalone") if _shares_pages else ("io=", "timeout=0", "share=", "writeback=")
+    if any(word.startswith(against) for word in words):
+        return []
+    return ["share=pages"] if _shares_pages else ["io=cached", "writeback=on"] if _keeps_writes else []
 
 
 def is_shared():
@@ -106,7 +114,7 @@ class OwnMount:
         if self.work:
             parts.append(f"workdir={self.work}")
         extra = os.environ.get("VENEER_TEST_OPTIONS")
-        return ",".join(parts + list(options) + _share_options(options) + ([extra] if extra else []))
+        return ",".join(parts + list(options) + _mode_options(options) + ([extra] if extra else []))
 
     def start(self, *options, env=None):
         """Serve in the foreground; returns when the mount answers, or raises MountFailed."""

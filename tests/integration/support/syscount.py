@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the system calls a server makes while something happens."""
+import contextlib
+import os
 import re
 import shutil
 import signal
@@ -32,6 +34,17 @@ def _during(tracer, action):
         time.sleep(0.02)
     finally:
         tracer.send_signal(signal.SIGINT)
+        tracer.communicate()
+
+
+@contextlib.contextmanager
+def slow(pid, name, seconds):
+    """Each call of this name that the process makes takes so much longer."""
+    tracer = _attach(pid, os.devnull, "-e", f"trace={name}", "-e", f"inject={name}:delay_exit={seconds}s")
+    try:
+        yield
+    finally:
+        tracer.terminate()
         tracer.communicate()
 
 

@@ -125,12 +125,21 @@ static void test_promote_policy__quiet_is_a_second_without_a_request(void **stat
 static void test_promote_policy__pressure_stops_it_and_ignorance_does_not(void **state)
 {
 	(void)state;
-	assert_false(promote_policy_is_pressed(-1, -1));
-	assert_false(promote_policy_is_pressed(0, 0));
-	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_MEMORY_STALL_MAX,
+	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_AUTO, -1, -1));
+	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_AUTO, 0, 0));
+	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_AUTO, PROMOTE_POLICY_MEMORY_STALL_MAX,
 					       PROMOTE_POLICY_IO_STALL_MAX));
-	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_MEMORY_STALL_MAX + 1, -1));
-	assert_true(promote_policy_is_pressed(-1, PROMOTE_POLICY_IO_STALL_MAX + 1));
+	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_AUTO,
+					      PROMOTE_POLICY_MEMORY_STALL_MAX + 1, -1));
+	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_AUTO, -1,
+					      PROMOTE_POLICY_IO_STALL_MAX + 1));
+	/* The writer of a file makes the disk busy itself. */
+	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_WRITTEN, -1,
+					       PROMOTE_POLICY_IO_STALL_MAX + 1));
+	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_WRITTEN, -1,
+					      PROMOTE_POLICY_IO_STALL_MAX_WRITTEN + 1));
+	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_WRITTEN,
+					      PROMOTE_POLICY_MEMORY_STALL_MAX + 1, -1));
 }
 
 int main(void)

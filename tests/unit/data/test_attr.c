@@ -6,6 +6,7 @@
 #include "veneer/data/cow_fsync.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/replay.h"
+#include "veneer/layer/xattr_trust.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
@@ -48,6 +49,57 @@ static void test_attr__change_of_a_large_lower_file_copies_no_data(void **state)
 	assert_true(st.st_blocks >= BIG / 512);
 	tree_expect(d, "f", data, BIG);
 	free(data);
+}
+
+static bool is_sealed(struct tree_dirs *d, const char *name)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/upper/%s", d->s.path, name);
+	return lgetxattr(path, XATTR_TRUST_SEAL_ATTR, NULL, 0) > 0;
+}
+
+static void put_with_mode(struct tree_dirs *d, const char *rel, mode_t mode)
+{
+	free(tree_put_pattern(d, rel, BIG, 1));
+	assert_int_equal(fchmodat(d->s.fd, rel, mode, 0), 0);
+}
+
+/* Whether the copy is made with the mode, or has it later. */
+static void test_attr__copy_that_strangers_may_write_is_sealed(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	put_with_mode(d, "lower/at once", 0600);
+	put_with_mode(d, "lower/later", 0600);
+	put_with_mode(d, "lower/given away", 0600);
+	put_with_mode(d, "lower/read by all", 0644);
+	tree_mount(d, "volatile");
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "at once"), 0606), 0);
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "later"), 0640), 0);
+	assert_int_equal(is_sealed(d, "later"), false);
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "later"), 0606), 0);
+	assert_int_equal(attr_chown(d->t, tree_get(d, "given away"), 5, 5), 0);
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "read by all"), 0666), 0);
+	assert_int_equal(is_sealed(d, "at once"), d->t->style.has_trusted);
+	assert_int_equal(is_sealed(d, "later"), d->t->style.has_trusted);
+	assert_int_equal(is_sealed(d, "given away"), d->t->style.has_trusted);
+	assert_int_equal(is_sealed(d, "read by all"), false);
+	assert_int_equal(tree_stat(d, "at once").st_mode & 07777, 0606);
+	assert_int_equal(tree_stat(d, "given away").st_uid, 5);
+}
+
+static void test_attr__chown_of_a_lower_file_takes_set_id_bits_and_chmod_gives_them(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	put_with_mode(d, "lower/had", 06755);
+	put_with_mode(d, "lower/gets", 0755);
+	tree_mount(d, "volatile");
+	assert_int_equal(attr_chown(d->t, tree_get(d, "had"), 5, 5), 0);
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "gets"), 06755), 0);
+	assert_int_equal(tree_stat(d, "had").st_mode & 07777, 0755);
+	assert_int_equal(tree_stat(d, "gets").st_mode & 07777, 06755);
 }
 
 static void test_attr__of_other_types_can_be_changed(void **state)
@@ -352,6 +404,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_attr__change_of_a_large_lower_file_copies_no_data),
+		row(test_attr__copy_that_strangers_may_write_is_sealed),
+		row(test_attr__chown_of_a_lower_file_takes_set_id_bits_and_chmod_gives_them),
 		row(test_attr__of_other_types_can_be_changed),
 		row(test_attr__set_id_bits_are_killed_as_by_the_kernel),
 		row(test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up),

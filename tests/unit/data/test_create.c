@@ -94,6 +94,36 @@ static void test_create__umask_owner_and_set_group_id_are_as_by_the_kernel(void 
 	assert_int_equal(st.st_mode & 07777, 02755);
 }
 
+static gid_t group_in(struct tree_dirs *d, struct inode *dir, const char *name)
+{
+	const struct create_args args = { .mode = S_IFREG | 0644, .uid = 12, .gid = 34 };
+	struct inode *i;
+	struct stat st;
+
+	assert_int_equal(create_node(d->t, dir, name, &args, &i, &st), 0);
+	return st.st_gid;
+}
+
+static void test_create__each_change_of_the_directory_counts_for_the_next_entry(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir;
+
+	tree_put_dir(d, "lower/dir");
+	assert_int_equal(fchownat(d->s.fd, "lower/dir", 0, 56, 0), 0);
+	assert_int_equal(fchmodat(d->s.fd, "lower/dir", 02755, 0), 0);
+	tree_mount(d, "volatile");
+	dir = tree_get(d, "dir");
+	assert_int_equal(group_in(d, dir, "a"), 56);
+	assert_int_equal(group_in(d, dir, "b"), 56);
+	assert_int_equal(attr_chown(d->t, dir, (uid_t)-1, 57), 0);
+	assert_int_equal(group_in(d, dir, "c"), 57);
+	assert_int_equal(attr_chmod(d->t, dir, 0755), 0);
+	assert_int_equal(group_in(d, dir, "d"), 34);
+	assert_int_equal(attr_chmod(d->t, dir, 02755), 0);
+	assert_int_equal(group_in(d, dir, "e"), 57);
+}
+
 static void test_create__over_a_whiteout_takes_its_place(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -241,6 +271,7 @@ int main(void)
 		row(test_create__device_is_made_but_no_whiteout),
 		row(test_create__reserved_and_long_names_are_refused),
 		row(test_create__umask_owner_and_set_group_id_are_as_by_the_kernel),
+		row(test_create__each_change_of_the_directory_counts_for_the_next_entry),
 		row(test_create__over_a_whiteout_takes_its_place),
 		row(test_create__directory_over_a_removed_one_shows_nothing_of_it),
 		row(test_create__read_only_mount_refuses),

@@ -133,7 +133,7 @@ static void test_replay_restore__lower_file_that_was_replaced_shows_its_own_byte
 	tree_expect_inode(h->d, recovery_get(h, 1), "text", 4);
 	tree_expect_inode(h->d, recovery_get(h, 0), "plain", 5);
 	assert_ptr_equal(tree_get(h->d, "dir/text"), recovery_get(h, 0));
-	assert_true(recovery_get(h, 1)->is_orphan);
+	assert_true(inode_is_orphan(recovery_get(h, 1)));
 }
 
 static void live_to_move_over_partial(struct tree_dirs *d, struct will *w)
@@ -192,7 +192,7 @@ static void test_replay_restore__removed_files_are_what_they_were(void **state)
 	expect_changed(h, 1, 1);
 	tree_expect_inode(h->d, recovery_get(h, 2), "plain", 5);
 	for (unsigned n = 0; n < 3; n++)
-		assert_true(recovery_get(h, n)->is_orphan);
+		assert_true(inode_is_orphan(recovery_get(h, n)));
 }
 
 /* The directory's new name before what was moved in it. */

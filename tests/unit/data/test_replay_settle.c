@@ -84,7 +84,7 @@ static void test_replay_settle__what_was_moved_is_known_by_its_new_name(void **s
 	settle(d);
 	assert_false(is_known_as(d, a, root, "a"));
 	assert_true(is_known_as(d, a, root, "b"));
-	assert_false(a->is_orphan);
+	assert_false(inode_is_orphan(a));
 	/* Once more, as a server that dies in it does. */
 	settle(d);
 	assert_true(is_known_as(d, a, root, "b"));
@@ -106,7 +106,7 @@ static void test_replay_settle__of_two_the_one_that_was_replaced_loses_its_name(
 	on_disk(d, "upper/a", "upper/b", 0);
 	settle(d);
 	assert_true(is_known_as(d, a, root, "b"));
-	assert_true(b->is_orphan);
+	assert_true(inode_is_orphan(b));
 	tree_forget(d, a);
 	tree_forget(d, b);
 }
@@ -156,9 +156,9 @@ static void test_replay_settle__what_was_removed_has_no_name(void **state)
 	upper_dir_free(dir->dir);
 	dir->dir = NULL;
 	settle(d);
-	assert_true(u->is_orphan);
-	assert_true(f->is_orphan);
-	assert_false(stays->is_orphan);
+	assert_true(inode_is_orphan(u));
+	assert_true(inode_is_orphan(f));
+	assert_false(inode_is_orphan(stays));
 	assert_null(tree_look(d, "d/u"));
 	assert_null(tree_look(d, "d/f"));
 	tree_expect_inode(d, f, "f", 1);

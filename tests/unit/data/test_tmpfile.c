@@ -36,7 +36,7 @@ static void test_tmpfile__has_no_name_and_the_mode_asked_for(void **state)
 	i = make(d, "d", 06666, &st);
 	assert_int_equal(st.st_mode, S_IFREG | 06644);
 	assert_int_equal(st.st_nlink, 0);
-	assert_true(i->is_orphan);
+	assert_true(inode_is_orphan(i));
 	assert_int_equal(lookup_stat(d->t, i, &st), 0);
 	assert_int_equal(st.st_ino, i->ino);
 	tree_expect_names(d, "d", "");
@@ -74,7 +74,7 @@ static void test_tmpfile__named_one_is_found_and_may_be_closed(void **state)
 	assert_int_equal(create_link(d->t, i, d->t->root, "name", &st), 0);
 	assert_int_equal(st.st_nlink, 1);
 	tmpfile_named(d->t, i);
-	assert_false(i->is_orphan);
+	assert_false(inode_is_orphan(i));
 	fd_cache_shrink();
 	tree_expect_inode(d, i, "bytes", 5);
 	assert_ptr_equal(tree_get(d, "name"), i);

@@ -678,14 +678,15 @@ static void test_image__threads_that_ask_at_once_agree(void **state)
 	}
 }
 
-static void test_image__links_and_bareness_are_remembered(void **state)
+static void test_image__links_and_plainness_are_remembered(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct image_entry *link, *dir, *file;
+	struct image_entry *link, *dir, *file, *plain;
 	char target[64], path[PATH_MAX + 32];
 
 	tree_put_text(d, "top/dir/f", "x");
+	tree_put_text(d, "top/plain", "x");
 	tree_put_text(d, "top/marked", "x");
 	assert_int_equal(symlinkat("some/where", d->s.fd, "top/link"), 0);
 	snprintf(path, sizeof(path), "%s/top/marked", d->s.path);
@@ -697,6 +698,9 @@ static void test_image__links_and_bareness_are_remembered(void **state)
 	assert_true(image_is_plain(img, link));
 	assert_true(image_is_plain(img, dir));
 	assert_false(image_is_plain(img, file));
+	assert_int_equal(image_lookup_path(img, "plain", &plain), 0);
+	assert_true(image_is_plain(img, plain));
+	assert_null(plain->src); /* that opens nothing */
 	assert_int_equal(image_readlink(img, link, target, sizeof(target)), 10);
 	assert_memory_equal(target, "some/where", 10);
 	assert_int_equal(image_readlink(img, link, target, 4), 4);
@@ -737,7 +741,7 @@ int main(void)
 		row(test_image__deep_tree_is_taken_down_without_recursion),
 		row(test_image__random_layers_show_what_the_rule_says),
 		row(test_image__threads_that_ask_at_once_agree),
-		row(test_image__links_and_bareness_are_remembered),
+		row(test_image__links_and_plainness_are_remembered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,31 @@ static void test_mount__without_a_map_every_id_is_itself(void **state)
 	assert_int_equal(acl[8], 9);
 }
 
+static void test_mount__writes_are_kept_where_nothing_is_against_it(void **state)
+{
+	static const struct {
+		const char *options;
+		bool keeps;
+	} table[] = {
+		{ "io=cached,writeback=on", true },
+		{ "io=cached", false },
+		{ "io=cached,writeback=off", false },
+		{ "io=cached,writeback=on,timeout=0", false },
+		{ "io=cached,writeback=on,locks=server", false },
+		{ "io=cached,writeback=on,size=1G", false },
+		{ "io=cached,writeback=on,share=pages", false },
+		{ "io=direct,writeback=on", false },
+		{ "io=passthrough,writeback=on", false },
+	};
+	struct tree_dirs *d = *state;
+
+	for (size_t k = 0; k < sizeof(table) / sizeof(table[0]); k++) {
+		tree_mount(d, table[k].options);
+		assert_int_equal(mount_keeps_writes(&d->m), table[k].keeps);
+		tree_unmount(d);
+	}
+}
+
 static void test_mount__squashing_has_its_order(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -175,6 +200,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_mount__ids_go_to_disk_and_back),
 		row(test_mount__without_a_map_every_id_is_itself),
+		row(test_mount__writes_are_kept_where_nothing_is_against_it),
 		row(test_mount__squashing_has_its_order),
 		row(test_mount__ids_in_an_acl_are_translated_in_place),
 		row(test_mount__second_writer_of_an_upper_is_refused_in_a_sentence),

@@ -29,7 +29,7 @@ static void test_options__defaults(void **state)
 	assert_false(o.squash_to_root || o.is_foreground || o.is_debug || o.is_readonly);
 	assert_false(o.is_volatile || o.has_static_nlink || o.has_no_acl || o.has_no_xattrs);
 	assert_false(o.is_private || o.is_cow_given || o.wants_help || o.wants_version);
-	assert_true(o.is_writeback);
+	assert_int_equal(o.writeback, WRITEBACK_AUTO);
 	assert_int_equal(o.cow, COW_MAP);
 	assert_string_equal(o.kernel_opts, KERNEL_ROOT NOATIME);
 	assert_int_equal(o.n_unknown, 0);

@@ -27,8 +27,6 @@ static void test_options_table__flags(void **state)
 		ROW("volatile,fsync=1", is_volatile, false),
 		ROW("noxattrs=1", has_no_xattrs, true),
 		ROW("noxattrs=0", has_no_xattrs, false),
-		ROW("writeback=0", is_writeback, false),
-		ROW("writeback=1", is_writeback, true),
 		ROW("private", is_private, true),
 		ROW("debug", is_debug, true),
 		ROW("debug", is_foreground, true),
@@ -141,6 +139,28 @@ static void test_options_table__ways_to_open(void **state)
 	o = good_with_lower("io=direct,io=cached,io=\"cached\"");
 	assert_int_equal(o.io, IO_CACHED);
 	options_release(&o);
+}
+
+static void test_options_table__writeback(void **state)
+{
+	static const struct {
+		const char *options;
+		enum writeback_mode mode;
+	} table[] = {
+		{ "ro", WRITEBACK_AUTO },	   { "writeback=auto", WRITEBACK_AUTO },
+		{ "writeback=on", WRITEBACK_ON },  { "writeback=off", WRITEBACK_OFF },
+		{ "writeback=1", WRITEBACK_AUTO }, { "writeback=0", WRITEBACK_OFF },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].options);
+
+		assert_int_equal(o.writeback, table[i].mode);
+		options_release(&o);
+	}
+	assert_bad_with_lower("writeback=2",
+			      "invalid value for writeback: 2; it takes auto|on|off");
 }
 
 static void test_options_table__layers(void **state)
@@ -282,12 +302,14 @@ static void test_options_table__bad_values_are_one_sentence(void **state)
 		{ "io=auto|cached",
 		  "invalid value for io: auto|cached; it takes auto|passthrough|cached|direct" },
 		{ "cow=map\\,", "invalid value for cow: map\\,; it takes map|copy" },
-		{ "promote=eage", "invalid value for promote: eage; it takes off|auto|eager, or "
-				  "bytes a second, with K, M or G behind them" },
+		{ "promote=eage",
+		  "invalid value for promote: eage; it takes off|auto|eager|written, "
+		  "or bytes a second, with K, M or G behind them" },
 		{ "upperdir=", "no directory is given for upperdir: a mount that changes nothing "
 			       "leaves the option out" },
 		{ "upperdir=/u,workdir=", "no directory is given for workdir: a mount that changes "
 					  "nothing leaves the option out" },
+		{ "writeback=2", "invalid value for writeback: 2; it takes auto|on|off" },
 		{ "partial=on", "invalid value for partial: on; it takes auto|cached|direct" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
@@ -300,8 +322,9 @@ static void test_options_table__bad_values_are_one_sentence(void **state)
 
 static void test_options_table__what_holds_is_said_with_the_defaults(void **state)
 {
-	struct mount_opts o = good("lowerdir=/l,upperdir=/u,workdir=/"
-				   "w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
+	struct mount_opts o =
+		good("lowerdir=/l,upperdir=/u,workdir=/"
+		     "w,size=1K,share=pages,promote=8M,promote_max=1M,noacl,timeout=1,private");
 	char *text;
 
 	(void)state;
@@ -309,7 +332,8 @@ static void test_options_table__what_holds_is_said_with_the_defaults(void **stat
 	assert_string_equal(
 		text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks="
 		      "server,promote=auto,"
-		      "layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
+		      "layers=auto,prefetch=off,private,timeout=1,"
+		      "promote_max=1048576,size=1024," KERNEL_ROOT NOATIME);
 	free(text);
 	options_release(&o);
 }
@@ -318,6 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_options_table__flags),
+		cmocka_unit_test(test_options_table__writeback),
 		cmocka_unit_test(test_options_table__accepted_ones_change_nothing),
 		cmocka_unit_test(test_options_table__ids_and_numbers),
 		cmocka_unit_test(test_options_table__cow_is_copied_for_private_volumes),

@@ -65,6 +65,10 @@ static const struct passthrough_table_ask reads_small = { .offer = PASSTHROUGH_T
 static const struct passthrough_table_ask writes_lower = { .writes = true,
 							   .wish = PASSTHROUGH_TABLE_WAY_CACHED };
 static const struct passthrough_table_ask reads_partial = { .wish = PASSTHROUGH_TABLE_WAY_DIRECT };
+static const struct passthrough_table_ask reads_flat = { .offer = PASSTHROUGH_TABLE_FLAT,
+							 .wish = PASSTHROUGH_TABLE_WAY_BACKED,
+							 .otherwise =
+								 PASSTHROUGH_TABLE_WAY_DIRECT };
 static const struct passthrough_table_ask writes_upper = { .writes = true,
 							   .offer = PASSTHROUGH_TABLE_UPPER,
 							   .wish = PASSTHROUGH_TABLE_WAY_BACKED };
@@ -116,6 +120,31 @@ static void test_passthrough_table__what_an_open_gets_depends_on_what_is_open(vo
 		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_UPPER },
 		  &reads_upper,
 		  PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LEFT },
+		  &writes_upper,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		/* A flat copy serves only those who are offered it, and no pages for its sake. */
+		{ { 0 }, &reads_flat, PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_direct = 1 }, &reads_flat, PASSTHROUGH_TABLE_WAY_DIRECT },
+		{ { .n_cached = 1, .n_direct = 1 }, &reads_flat, PASSTHROUGH_TABLE_WAY_CACHED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_FLAT },
+		  &reads_flat,
+		  PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_FLAT },
+		  &reads_lower,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_FLAT },
+		  &reads_partial,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &reads_flat,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LEFT },
+		  &reads_flat,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_FLAT },
+		  &writes_upper,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
 	};
 
 	(void)state;

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -487,6 +488,30 @@ static void test_profile__gives_and_takes_whole_images(void **state)
 
 #define TEST(name) cmocka_unit_test_setup(test_profile__##name, setup)
 
+/* Tables of a file that was imported may be views, of as many rows as one likes. */
+static void test_profile__a_file_without_an_end_is_given_up(void **state)
+{
+	static const char endless[] =
+		"ALTER TABLE item RENAME TO old;"
+		"CREATE VIEW item AS WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL"
+		" SELECT n + 1 FROM c) SELECT old.*, c.n AS place FROM old, c";
+	const struct profile_stack s = stack_of(0, 3);
+	struct profile_image img = { 0 };
+	char path[64];
+	sqlite3 *db;
+
+	(void)state;
+	assert_int_equal(see(&s, "a", 11, 1), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/profile.db", dirfd_);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, endless, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_true(load(&s, &img) < 0);
+	assert_non_null(strstr(err, "profile.db: "));
+	assert_true(sqlite3_memory_highwater(0) <= 128 << 20);
+	profile_image_release(&img);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -501,6 +526,7 @@ int main(void)
 		TEST(what_is_of_starts_to_come_makes_room),
 		TEST(the_latest_images_are_kept),
 		TEST(long_paths_do_not_make_the_file_larger_than_its_bound),
+		TEST(a_file_without_an_end_is_given_up),
 		TEST(damage_anywhere_is_an_error_or_harmless),
 		TEST(says_what_is_wrong),
 		TEST(gives_and_takes_whole_images),

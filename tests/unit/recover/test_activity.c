@@ -130,6 +130,67 @@ static void test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_o
 	assert_int_equal(s->a.nthreads, 1);
 }
 
+/* ---- waiting ---- */
+
+static void wait_thrice(struct shared *s)
+{
+	(void)s;
+	for (int k = 0; k < 3; k++)
+		activity_wait_end(activity_wait_begin());
+}
+
+/* How many signals of a child that waited three times have come; its end sends one more. */
+static int signals_of_waits(struct shared *s, const sigset_t *child)
+{
+	const struct timespec none = { 0 };
+	const struct timespec second = { .tv_sec = 1 };
+	int status, n = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		activity_note_in(&s->board);
+		wait_thrice(s);
+		usleep(100000);
+		_exit(0);
+	}
+	/* Signals that are pending at the same time are one: the first is taken while it may come.
+	 */
+	if (s->board.is_watched == 0 && sigtimedwait(child, NULL, &second) == SIGCHLD)
+		n++;
+	while (waitpid(pid, &status, 0) < 0)
+		;
+	while (sigtimedwait(child, NULL, &none) == SIGCHLD)
+		n++;
+	return n;
+}
+
+static void test_activity__threads_that_wait_again_and_again_send_one_signal(void **state)
+{
+	struct shared *s = fresh();
+	uint32_t nwaits = 0;
+	sigset_t child;
+
+	(void)state;
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, NULL);
+	s->board.supervisor = getpid();
+	assert_false(activity_keep_watch(&s->board, &nwaits));
+	assert_true(signals_of_waits(s, &child) >= 2);
+	assert_true(activity_keep_watch(&s->board, &nwaits));
+	assert_int_equal(signals_of_waits(s, &child), 1);
+	/* They waited since, and then no more. */
+	assert_true(activity_keep_watch(&s->board, &nwaits));
+	assert_false(activity_keep_watch(&s->board, &nwaits));
+	assert_true(signals_of_waits(s, &child) >= 2);
+	s->board.waiting[1] = 1;
+	assert_true(activity_keep_watch(&s->board, &nwaits));
+	assert_true(activity_keep_watch(&s->board, &nwaits));
+	s->board.waiting[1] = 0;
+	assert_false(activity_keep_watch(&s->board, &nwaits));
+	sigprocmask(SIG_UNBLOCK, &child, NULL);
+}
+
 /* ---- changes that may not come to an end ---- */
 
 struct opener {
@@ -215,6 +276,7 @@ int main(void)
 		cmocka_unit_test(test_activity__the_innermost_is_blamed),
 		cmocka_unit_test(
 			test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
+		cmocka_unit_test(test_activity__threads_that_wait_again_and_again_send_one_signal),
 		cmocka_unit_test_setup_teardown(
 			test_activity__what_is_changed_is_waited_for_and_nothing_else, tree_setup,
 			tree_teardown),

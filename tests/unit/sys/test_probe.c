@@ -55,6 +55,7 @@ static void test_probe__answers_what_the_directory_can_do(void **state)
 	assert_int_equal(p.has_trusted_xattr, !fsetxattr(fd, "trusted.x", "y", 1, 0));
 	assert_int_equal(p.has_whiteout, !mknodat(dir.fd, "wh", S_IFCHR, 0));
 	assert_true(p.has_reserved_names);
+	assert_true(p.has_noatime);
 	assert_int_equal(p.has_rename_whiteout,
 			 !renameat2(dir.fd, "own", dir.fd, "other", RENAME_WHITEOUT));
 	print_message("user %d trusted %d tmpfile %d whiteout %d rename %d acl %d extents %d\n",

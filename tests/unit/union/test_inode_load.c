@@ -70,7 +70,7 @@ static void test_inode_load__former_numbers_lead_to_the_same_inode(void **state)
 	f = recovery_get(h, 2);
 	assert_int_equal(f->id, h->will->id[2]);
 	assert_int_equal(f->n_former, 2);
-	assert_true(f->is_mapped_past_us);
+	assert_true(inode_is_mapped_past_us(f));
 	assert_ptr_equal(inode_get(h->d->t, h->will->id[0]), f);
 	assert_ptr_equal(inode_get(h->d->t, h->will->id[1]), f);
 	assert_true(inode_slot(h->d->t, h->will->id[2])->is_successor);

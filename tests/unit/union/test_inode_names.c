@@ -84,7 +84,7 @@ static void test_inode_names__names_move_swap_and_drop(void **state)
 	path = inode_path(d->t, got);
 	assert_string_equal(path, "(a removed file)");
 	free(path);
-	assert_true(got->is_orphan);
+	assert_true(inode_is_orphan(got));
 }
 
 static void test_inode_names__target_of_a_move_becomes_an_orphan(void **state)
@@ -98,8 +98,8 @@ static void test_inode_names__target_of_a_move_becomes_an_orphan(void **state)
 	f = tree_get(d, "dir/f");
 	g = tree_get(d, "dir/sub/g");
 	assert_int_equal(inode_move_name(d->t, sub, "g", dir, "f"), 0);
-	assert_true(f->is_orphan);
-	assert_false(g->is_orphan);
+	assert_true(inode_is_orphan(f));
+	assert_false(inode_is_orphan(g));
 	assert_ptr_equal(inode_get(d->t, f->id), f);
 }
 

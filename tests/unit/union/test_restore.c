@@ -71,7 +71,7 @@ static void test_restore__file_is_filled_when_it_is_asked_for_by_id(void **state
 	for (unsigned n = 0; n < 5; n++)
 		assert_true(is_unresolved(h, n));
 	assert_int_equal(inode_count_unresolved(h->d->t), 5);
-	assert_true(inode_get(h->d->t, h->will->id[3])->is_listed_names_only);
+	assert_true(inode_is_listed_names_only(inode_get(h->d->t, h->will->id[3])));
 	tree_expect_inode(h->d, recovery_get(h, 2), "new", 3);
 	assert_int_equal(inode_count_unresolved(h->d->t), 2);
 	assert_false(is_unresolved(h, 3)); /* those above */
@@ -181,7 +181,7 @@ static void test_restore__file_is_known_before_one_of_its_names_is_removed(void 
 	assert_int_equal(remove_file(h->d->t, dir, "two"), 0);
 	i = recovery_get(h, 0);
 	tree_expect_inode(h->d, i, "same", 4);
-	assert_true(i->is_orphan);
+	assert_true(inode_is_orphan(i));
 	tree_forget(h->d, dir);
 }
 
@@ -241,7 +241,7 @@ static void expect_orphans(struct recovery *h)
 
 	for (unsigned n = 0; n < NORPHANS; n++) {
 		i[n] = recovery_get(h, n);
-		assert_true(i[n]->is_orphan);
+		assert_true(inode_is_orphan(i[n]));
 		assert_int_equal(lookup_stat(h->d->t, i[n], &st), 0);
 		assert_int_equal(IFTODT(st.st_mode), i[n]->type);
 		if (i[n]->type != DT_DIR)
@@ -378,8 +378,8 @@ static void test_restore__entry_removed_before_the_table_knew(void **state)
 	expect_big(h, recovery_get(h, 1));
 	tree_expect_inode(h->d, recovery_get(h, 2), "text", 4);
 	for (unsigned n = 0; n < 3; n++)
-		assert_true(recovery_get(h, n)->is_orphan);
-	assert_false(recovery_get(h, 3)->is_orphan);
+		assert_true(inode_is_orphan(recovery_get(h, n)));
+	assert_false(inode_is_orphan(recovery_get(h, 3)));
 	tree_expect_text(h->d, "dir/stays", "stays");
 	tree_expect_names(h->d, "dir", "stays sub");
 }

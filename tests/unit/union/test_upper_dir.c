@@ -14,6 +14,28 @@ static struct upper_dir_entry plain(uint64_t ino)
 	return (struct upper_dir_entry){ .ino = ino, .type = DT_REG };
 }
 
+static void test_upper_dir__group_is_not_noted_if_it_was_forgotten_meanwhile(void **state)
+{
+	struct upper_dir *d = upper_dir_new();
+	uint64_t seen;
+	gid_t gid;
+
+	(void)state;
+	assert_false(upper_dir_group(d, &gid, &seen));
+	upper_dir_note_group(d, seen, (gid_t)-1);
+	assert_true(upper_dir_group(d, &gid, &seen));
+	assert_int_equal(gid, (gid_t)-1);
+	upper_dir_forget_group(d);
+	upper_dir_note_group(d, seen, 7);
+	assert_false(upper_dir_group(d, &gid, &seen));
+	upper_dir_note_group(d, seen, 5);
+	assert_true(upper_dir_group(d, &gid, &seen));
+	assert_int_equal(gid, 5);
+	upper_dir_forget_group(d);
+	assert_false(upper_dir_group(d, &gid, &seen));
+	upper_dir_free(d);
+}
+
 static void test_upper_dir__entry_is_found_as_it_was_set(void **state)
 {
 	struct upper_dir *d = upper_dir_new();
@@ -291,6 +313,7 @@ static void test_upper_dir__random_changes_match_a_plain_table(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_upper_dir__group_is_not_noted_if_it_was_forgotten_meanwhile),
 		cmocka_unit_test(test_upper_dir__entry_is_found_as_it_was_set),
 		cmocka_unit_test(test_upper_dir__replacing_keeps_the_position),
 		cmocka_unit_test(test_upper_dir__reserved_name_is_hidden_until_it_is_set),
