@@ -13,10 +13,20 @@ bool promote_policy_takes_chunk(unsigned own, unsigned all)
 	return own < all && 2 * own > all;
 }
 
+unsigned promote_policy_pass(unsigned own, unsigned all)
+{
+	const unsigned half = all / 2, over = own > half ? own - half - 1 : 0;
+
+	return PROMOTE_POLICY_PASSES - 1 -
+	       MIN(over * PROMOTE_POLICY_PASSES / MAX(all - half, 1u), PROMOTE_POLICY_PASSES - 1);
+}
+
 static int by_cost(const void *a, const void *b)
 {
 	const struct promote_policy_file *f = a, *g = b;
 
+	if (f->writes != g->writes)
+		return f->writes > g->writes ? -1 : 1;
 	if (f->ends != g->ends)
 		return f->ends ? -1 : 1;
 	if (f->missing != g->missing)

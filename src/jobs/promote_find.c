@@ -25,6 +25,11 @@ bool promote_find_takes_chunk(uint64_t clip, uint64_t chunk, const uint64_t bits
 	return promote_policy_takes_chunk(count_bits(bits), blks_of_chunk(clip, chunk));
 }
 
+unsigned promote_find_pass(uint64_t clip, uint64_t chunk, const uint64_t bits[2])
+{
+	return promote_policy_pass(count_bits(bits), blks_of_chunk(clip, chunk));
+}
+
 uint64_t promote_find_missing(struct mapfile *map, file_id_t id, uint64_t clip)
 {
 	uint64_t n = (clip + BLK_BYTES - 1) >> BLK_SHIFT, chunk = 0, bits[2];
@@ -203,7 +208,7 @@ static bool take_written(void *arg, struct inode *i)
 			   ?: array_reserve(&r->found, &r->found_cap, r->n + 1);
 	if (r->error)
 		return false;
-	r->files[r->n] = (struct promote_policy_file){ .id = id };
+	r->files[r->n] = (struct promote_policy_file){ .id = id, .writes = inode_writes(i) };
 	r->found[r->n++] = (struct promote_find_candidate){ .id = id, .i = i };
 	return true;
 }
@@ -216,6 +221,7 @@ int promote_find_run(struct promote_find *r)
 
 	if (r->mode == PROMOTE_POLICY_WRITTEN) {
 		inode_each(t, take_written, r);
+		promote_policy_order(r->files, r->n);
 		if (r->n)
 			qsort(r->found, r->n, sizeof(*r->found), by_id);
 		return r->error;

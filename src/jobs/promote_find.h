@@ -41,6 +41,8 @@ struct inode *promote_find_inode(const struct promote_find *r, size_t k);
 
 /* Does the policy take a chunk of a file of which clip bytes are seen from below? */
 bool promote_find_takes_chunk(uint64_t clip, uint64_t chunk, const uint64_t bits[2]);
+/* As promote_policy_pass. */
+unsigned promote_find_pass(uint64_t clip, uint64_t chunk, const uint64_t bits[2]);
 /* Bytes below clip that are not the upper's own. */
 uint64_t promote_find_missing(struct mapfile *map, file_id_t id, uint64_t clip);
 /* Is the file one that earlier starts of the image wrote, in a mount that completes such as soon as

@@ -176,28 +176,40 @@ static int fill_whole(struct promote_worker *p, struct materialize *w, struct in
 	return r;
 }
 
-/* Complete the chunks of one file that the policy picks. */
-static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
+/* Complete the chunks of one file that the policy picks, up to this pass. */
+static int fill_pass(struct promote_worker *p, struct materialize *w, struct inode *i,
+		     unsigned pass)
 {
 	const file_id_t id = inode_partial_id(i);
 	struct mapfile *map = p->tree->map;
 	uint64_t chunk = 0, bits[2], clip;
-	int r = promote_find_is_expected(p->tree, i) ? fill_whole(p, w, i) : 0;
+	int r;
 
-	if (r < 0)
-		return r;
 	for (; (r = mapfile_next_chunk(map, id, &chunk, bits)) == 1; chunk++) {
 		if (mapfile_clip(map, id, &clip) < 0 || chunk * CHUNK_BYTES >= clip)
 			break;
-		if (!p->left || !promote_find_takes_chunk(clip, chunk, bits))
+		if (!p->left || !promote_find_takes_chunk(clip, chunk, bits) ||
+		    promote_find_pass(clip, chunk, bits) > pass)
 			continue;
 		r = go_on(p);
 		r = r ?: fill_chunk(p, w, i, chunk);
 		if (r < 0)
 			return r;
 	}
-	if (mapfile_is_complete(map, id) != 1)
-		return 0;
+	return 0;
+}
+
+/* In passes while the file is written: what is written most costs a copy with most writes. */
+static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
+{
+	const unsigned last = PROMOTE_POLICY_PASSES - 1;
+	int r = promote_find_is_expected(p->tree, i) ? fill_whole(p, w, i) : 0;
+
+	for (unsigned pass = p->mode == PROMOTE_POLICY_WRITTEN ? 0 : last; r == 0 && pass <= last;
+	     pass++)
+		r = fill_pass(p, w, i, pass);
+	if (r < 0 || mapfile_is_complete(p->tree->map, inode_partial_id(i)) != 1)
+		return r;
 	r = go_on(p);
 	r = r ?: finish_file(p, w, i);
 	return r < 0 ? r : 0;

@@ -28,15 +28,21 @@ enum promote_policy_mode {
 /* Is a chunk worth completing? More than half of its blocks are own, as in HP-Mapper, and not
  * all. */
 bool promote_policy_takes_chunk(unsigned own, unsigned all);
+/* Of these, those come first that were written most: of which most is own. In which of the passes
+ * over a file a chunk is completed at the latest; 0 to PROMOTE_POLICY_PASSES - 1. */
+#define PROMOTE_POLICY_PASSES 4u
+unsigned promote_policy_pass(unsigned own, unsigned all);
 
 /* One partial file that has something to be done. */
 struct promote_policy_file {
 	uint64_t id;
 	uint64_t missing; /* blocks of the chunks that are to be completed */
+	uint32_t writes; /* as inode_writes; only PROMOTE_POLICY_WRITTEN asks for them */
 	bool ends; /* after that nothing of the lower file can be seen: it leaves the map */
 };
 
-/* Order the files: those first that leave the map, and within each group the cheapest first. */
+/* Order the files: those first that were written most, then those that leave the map, and within
+ * each group the cheapest first. */
 void promote_policy_order(struct promote_policy_file *files, size_t n);
 
 /* Bytes a second: a second's worth may be saved up. rate 0: no limit. */

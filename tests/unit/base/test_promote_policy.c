@@ -8,6 +8,28 @@
 
 #include "veneer/base/promote_policy.h"
 
+static void test_promote_policy__what_was_written_most_comes_first(void **state)
+{
+	struct promote_policy_file f[] = { { .id = 1, .writes = 5000 },
+					   { .id = 2, .writes = 9000, .missing = 7 },
+					   { .id = 3, .writes = 5000, .ends = true } };
+
+	(void)state;
+	assert_int_equal(promote_policy_pass(127, 128), 0);
+	assert_int_equal(promote_policy_pass(113, 128), 0);
+	assert_int_equal(promote_policy_pass(112, 128), 1);
+	assert_int_equal(promote_policy_pass(96, 128), 2);
+	assert_int_equal(promote_policy_pass(65, 128), PROMOTE_POLICY_PASSES - 1);
+	/* What is not taken at all, and the last chunk of a file. */
+	assert_int_equal(promote_policy_pass(0, 128), PROMOTE_POLICY_PASSES - 1);
+	assert_int_equal(promote_policy_pass(0, 1), PROMOTE_POLICY_PASSES - 1);
+	assert_true(promote_policy_pass(2, 3) < PROMOTE_POLICY_PASSES);
+	promote_policy_order(f, 3);
+	assert_int_equal(f[0].id, 2);
+	assert_int_equal(f[1].id, 3);
+	assert_int_equal(f[2].id, 1);
+}
+
 static void test_promote_policy__takes_chunks_more_than_half_own(void **state)
 {
 	(void)state;
@@ -26,8 +48,12 @@ static void test_promote_policy__takes_chunks_more_than_half_own(void **state)
 static void test_promote_policy__first_what_leaves_the_map_then_what_costs_least(void **state)
 {
 	struct promote_policy_file files[] = {
-		{ 1, 500, false }, { 2, 900, true }, { 3, 10, false },
-		{ 4, 0, true },	   { 5, 900, true }, { 6, 0, true },
+		{ .id = 1, .missing = 500, .ends = false },
+		{ .id = 2, .missing = 900, .ends = true },
+		{ .id = 3, .missing = 10, .ends = false },
+		{ .id = 4, .missing = 0, .ends = true },
+		{ .id = 5, .missing = 900, .ends = true },
+		{ .id = 6, .missing = 0, .ends = true },
 	};
 	const uint64_t want[] = { 4, 6, 2, 5, 3, 1 };
 
@@ -146,6 +172,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_promote_policy__takes_chunks_more_than_half_own),
+		cmocka_unit_test(test_promote_policy__what_was_written_most_comes_first),
 		cmocka_unit_test(
 			test_promote_policy__first_what_leaves_the_map_then_what_costs_least),
 		cmocka_unit_test(test_promote_policy__rate_is_kept_over_time),
