@@ -76,7 +76,7 @@ static bool is_written_by_kernel(struct mount *m, fuse_ino_t ino)
 {
 	const struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
 
-	return s && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER;
+	return s && s->n_backed && passthrough_table_is_upper(s->passthrough_table_kind);
 }
 
 /* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing,

@@ -328,6 +328,24 @@ int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 	return r;
 }
 
+int pool_resume(struct pool *p, uint64_t number)
+{
+	struct member *m;
+	int r = 0;
+
+	LOCK_SCOPE(&p->lock);
+	m = find_locked(p, number);
+	if (!m)
+		return -ENOENT;
+	if (m->is_over)
+		r = watch(p, EPOLL_CTL_ADD, m);
+	if (r == 0) {
+		m->is_armed |= m->is_over;
+		m->is_over = false;
+	}
+	return r;
+}
+
 /* ---- threads ---- */
 
 static void arm_locked(struct pool *p, struct member *m)

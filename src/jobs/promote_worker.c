@@ -273,8 +273,10 @@ static void rewrite_map(struct promote_worker *p)
 
 	p->n_unwritten = 0;
 	if (!t->is_volatile) {
-		if (syncfs(t->upper->rootfd) < 0)
+		if (syncfs(t->upper->rootfd) < 0) {
+			t->sync_error = -errno;
 			return;
+		}
 		mapfile_gone_for_good(t->map, before);
 	}
 	/* A failure is logged there; the old map goes on. */

@@ -3,6 +3,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/listing_place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -57,6 +58,7 @@ static int hide(struct dir_merge *m, const char *name)
 			return -ENOMEM;
 		d->is_hidden = true;
 	}
+	d->is_renewed |= m->is_snapshot && !d->is_hidden;
 	d->is_closed = true;
 	return 0;
 }
@@ -106,6 +108,74 @@ int dir_merge_add(struct dir_merge *m, const struct dir_listing *l, uint16_t lay
 		if (r < 0)
 			return r;
 	}
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct draft *d = *(struct draft *const *)a, *e = *(struct draft *const *)b;
+
+	if (d->place != e->place)
+		return d->place < e->place ? -1 : 1;
+	/* The older one keeps its place. */
+	if (d->layers[0] != e->layers[0])
+		return d->layers[0] > e->layers[0] ? -1 : 1;
+	return strcmp(d->name, e->name);
+}
+
+/* Names that snapshots hide keep their places. */
+static uint32_t place_lower(struct dir_merge *m)
+{
+	uint32_t n = 0;
+
+	for (struct draft *d = m->lower->first; d; d = d->next) {
+		struct draft *seen;
+
+		if (d->is_hidden)
+			continue;
+		seen = find_draft(m, d->name, hash_key(d->name, strlen(d->name), 0));
+		if (seen && !seen->is_renewed)
+			seen->place = n + 1;
+		n++;
+	}
+	return n;
+}
+
+static void place_others(struct draft **v, size_t n, uint32_t nlower)
+{
+	uint32_t free = 0;
+
+	for (size_t k = 0; k < n; k++)
+		v[k]->place = v[k]->place ? v[k]->place - 1
+					  : nlower + listing_place(hash_key(v[k]->name,
+									    strlen(v[k]->name), 0),
+								   false);
+	qsort(v, n, sizeof(struct draft *), by_place);
+	for (size_t k = 0; k < n; k++) {
+		if (v[k]->place >= nlower && v[k]->place < free)
+			v[k]->place = free;
+		if (v[k]->place >= nlower)
+			free = v[k]->place + LISTING_PLACE_STEP;
+	}
+}
+
+int dir_merge_order(struct dir_merge *m, struct draft ***ret, size_t *ret_n, size_t *ret_nlower)
+{
+	struct draft **v = calloc(m->drafts.count + 1, sizeof(struct draft *));
+	size_t n = 0;
+
+	if (!v)
+		return -ENOMEM;
+	*ret_nlower = m->lower ? place_lower(m) : 0;
+	for (struct draft *d = m->first; d; d = d->next)
+		if (!d->is_hidden)
+			v[n++] = d;
+	if (m->lower)
+		place_others(v, n, (uint32_t)*ret_nlower);
+	else
+		*ret_nlower = n;
+	*ret = v;
+	*ret_n = n;
 	return 0;
 }
 

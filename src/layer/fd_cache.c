@@ -173,13 +173,27 @@ static int take_locked(struct fd_cache_slot *s) REQUIRES(cache.lock)
 	return fd;
 }
 
+int fd_cache_steal(struct fd_cache_slot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	return take_locked(s);
+}
+
+bool fd_cache_drop_idle(struct fd_cache_slot *s)
+{
+	_cleanup_(closep) int old = -1;
+
+	LOCK_SCOPE(&cache.lock);
+	if (s->pins)
+		return false;
+	old = take_locked(s);
+	return true;
+}
+
 void fd_cache_drop(struct fd_cache_slot *s)
 {
-	int old;
+	int old = fd_cache_steal(s);
 
-	mutex_lock(&cache.lock);
-	old = take_locked(s);
-	mutex_unlock(&cache.lock);
 	if (old >= 0)
 		close(old);
 }

@@ -8,7 +8,8 @@
 #include "veneer/sys/watch.h"
 
 struct image_dir {
-	size_t n, nsubdirs;
+	size_t n, nsubdirs, nlower;
+	uint32_t *places; /* image_place of each, ascending; NULL: its index */
 	struct image_entry *ents;
 	uint32_t *hash; /* open addressing, index + 1; NULL for small directories */
 	size_t hash_mask;
@@ -23,6 +24,14 @@ struct image_dir {
 			     (layer_inner_mount); NULL: all none */
 };
 
+/* A file that is in no listing (image_hidden.h). */
+struct image_hidden {
+	struct image_hidden *next;
+	struct image_entry e;
+	uint16_t *layers;
+	char name[];
+};
+
 struct image {
 	_Atomic unsigned refs;
 	size_t n;
@@ -35,6 +44,7 @@ struct image {
 	struct xino inner_mounts; /* inside layers, of whatever device; numbered from the end */
 	uint16_t *root_layers;
 	struct image_entry root;
+	_Atomic(struct image_hidden *) hidden; /* that were asked for (image_hidden.h) */
 };
 
 /* Index of the layer whose directory is the i-th that is merged into e. */
@@ -56,6 +66,9 @@ static inline void image_count_bytes(struct image *img, size_t n)
 {
 	atomic_fetch_add_explicit(&img->bytes, n, memory_order_relaxed);
 }
+
+/* What is kept of an entry. */
+void image_free_entry(struct image_entry *e);
 
 /* The children of a directory, read at the first call. 0, -EUCLEAN, -errno. */
 int image_load_dir(struct image *img, struct image_entry *e, struct image_dir **ret);

@@ -15,6 +15,7 @@
  *    are. What other files are is seen by the watch on their directory. Of static layers it
  *    believes that they do not change. */
 #include "image-internal.h"
+#include "snapshot_ino.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
@@ -46,7 +47,21 @@ static void note_layer(struct image *img, size_t i)
 	/* A map changes by stores into a mapping, which nobody is told of. */
 	if (img->has_map[i])
 		watch_spoil(img->watch);
-	xino_index(&img->devs, l->dev);
+}
+
+/* Snapshots come last, and the root has the number of the topmost layer that is none, so that
+ * taking one changes no number. */
+static void number(struct image *img)
+{
+	const struct layer *top = NULL;
+
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < img->n; i++)
+			if (img->layers[i]->is_snapshot == pass) {
+				xino_index(&img->devs, img->layers[i]->dev);
+				top = top ?: img->layers[i];
+			}
+	img->root.ino = image_fold_ino(img, top, 0, top->ino);
 }
 
 /* Takes watch over. */
@@ -87,6 +102,7 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 		.d_ino = layers[0]->ino,
 		.is_watched = true,
 	};
+	number(img);
 	*ret = img;
 	return 0;
 }
@@ -125,6 +141,15 @@ struct image *image_ref(struct image *img)
 	return img;
 }
 
+void image_free_entry(struct image_entry *e)
+{
+	image_free_dir(e->dir);
+	e->dir = NULL;
+	free(e->st);
+	free(e->target);
+	source_free(e->src);
+}
+
 /* Depth is bounded by PATH_MAX / 2 in practice, but a hostile layer may nest deeper: walk with a
  * pointer to the parent instead of recursing. */
 static void free_tree(struct image_entry *root)
@@ -140,12 +165,18 @@ static void free_tree(struct image_entry *root)
 			e = child;
 			continue;
 		}
-		image_free_dir(d);
-		e->dir = NULL;
-		free(e->st);
-		free(e->target);
-		source_free(e->src);
+		image_free_entry(e);
 		e = e->parent;
+	}
+}
+
+static void free_hidden(struct image *img)
+{
+	for (struct image_hidden *h = img->hidden, *next; h; h = next) {
+		next = h->next;
+		image_free_entry(&h->e);
+		free(h->layers);
+		free(h);
 	}
 }
 
@@ -153,6 +184,7 @@ void image_unref(struct image *img)
 {
 	if (!img || --img->refs)
 		return;
+	free_hidden(img);
 	free_tree(&img->root);
 	for (size_t i = 0; i < img->n; i++)
 		layer_unref(img->layers[i]);
@@ -190,6 +222,8 @@ void image_close(struct image *img)
 {
 	for (struct image_entry *e = &img->root; e; e = next_entry(e))
 		close_entry(e);
+	for (struct image_hidden *h = img->hidden; h; h = h->next)
+		source_close(h->e.src);
 }
 
 struct image_entry *image_root(struct image *img)
@@ -271,12 +305,25 @@ int image_is_same_file(struct image *img, struct image_entry *a, struct image_en
 	return r < 0 ? r : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+static uint64_t ino_of_snapshot(struct image *img, struct image_entry *e)
+{
+	_cleanup_(freep) char *path = img->layers[e->layer]->is_snapshot ? image_layer_path(e)
+									 : NULL;
+
+	struct snapshot_ino s;
+
+	return path && snapshot_ino_find(img, e->layer, path, &s)
+		       ? image_fold_ino(img, s.layer, s.mount, s.ino)
+		       : 0;
+}
+
 uint64_t image_ino(struct image *img, struct image_entry *e)
 {
 	uint64_t ino = atomic_load_explicit(&e->ino, memory_order_relaxed);
 
 	if (!ino) {
-		ino = bottom_ino(img, e);
+		ino = ino_of_snapshot(img, e);
+		ino = ino ?: bottom_ino(img, e);
 		/* A mount point has the number that listings give: that of what it covers. */
 		if (!ino)
 			ino = image_fold_ino(img, img->layers[e->layer], inner_mount(e), e->d_ino);
@@ -478,6 +525,38 @@ ssize_t image_count(struct image *img, struct image_entry *dir)
 	int r = image_load_dir(img, dir, &d);
 
 	return r < 0 ? r : (ssize_t)d->n;
+}
+
+uint64_t image_lower_places(const struct image_entry *dir)
+{
+	const struct image_dir *d = dir->dir;
+
+	return d->nlower;
+}
+
+uint64_t image_place(const struct image_entry *dir, size_t i)
+{
+	const struct image_dir *d = dir->dir;
+
+	return d->places ? d->places[i] : i;
+}
+
+size_t image_at_place(const struct image_entry *dir, uint64_t place)
+{
+	const struct image_dir *d = dir->dir;
+	size_t low = 0, high = d->n;
+
+	if (!d->places)
+		return place < d->n ? (size_t)place : d->n;
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+
+		if (d->places[mid] < place)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
 }
 
 struct image_entry *image_child(struct image_entry *dir, size_t i)

@@ -30,6 +30,7 @@ void image_free_dir(struct image_dir *d)
 	path_resolve_list_release(&d->redirected);
 	free(d->ents);
 	free(d->hash);
+	free(d->places);
 	free(d->names);
 	free(d->layers);
 	free(d);
@@ -57,43 +58,58 @@ static void hash_children(struct image_dir *d)
 	}
 }
 
+static int keep_places(struct image_dir *d, struct draft *const *v, size_t n)
+{
+	d->places = calloc(n ? n : 1, sizeof(*d->places));
+	if (!d->places)
+		return -ENOMEM;
+	for (size_t k = 0; k < n; k++)
+		d->places[k] = v[k]->place;
+	return 0;
+}
+
+static void keep_child(struct image_dir *d, const struct draft *i, struct image_entry *dir,
+		       char **names, uint16_t **layers)
+{
+	struct image_entry *e = &d->ents[d->n++];
+	size_t len = strlen(i->name) + 1;
+
+	e->parent = dir;
+	e->name = memcpy(*names, i->name, len);
+	e->layers = memcpy(*layers, i->layers, i->nlayers * sizeof(**layers));
+	e->nlayers = (uint16_t)i->nlayers;
+	e->layer = i->layers[0];
+	e->type = i->type;
+	e->d_ino = i->ino;
+	*names += len;
+	*layers += i->nlayers;
+	d->nsubdirs += i->type == DT_DIR;
+}
+
 /* The merged children as they are kept. */
 static int finish_dir(struct image_entry *dir, struct dir_merge *m, struct image_dir *d)
 {
-	size_t n = 0, nlayers = 0, names_len = 0;
+	size_t n, nlayers = 0, names_len = 0;
+	_cleanup_(freep) struct draft **v = NULL;
 	uint16_t *layers;
 	char *names;
+	int r = dir_merge_order(m, &v, &n, &d->nlower);
 
-	for (struct draft *i = m->first; i; i = i->next) {
-		if (i->is_hidden)
-			continue;
-		n++;
-		nlayers += i->nlayers;
-		names_len += strlen(i->name) + 1;
+	if (r == 0 && m->lower)
+		r = keep_places(d, v, n);
+	if (r < 0)
+		return r;
+	for (size_t k = 0; k < n; k++) {
+		nlayers += v[k]->nlayers;
+		names_len += strlen(v[k]->name) + 1;
 	}
 	d->ents = calloc(n ? n : 1, sizeof(*d->ents));
 	d->layers = layers = calloc(nlayers ? nlayers : 1, sizeof(*layers));
 	d->names = names = malloc(names_len ? names_len : 1);
 	if (!d->ents || !layers || !names)
 		return -ENOMEM;
-	for (struct draft *i = m->first; i; i = i->next) {
-		struct image_entry *e = &d->ents[d->n];
-		size_t len = strlen(i->name) + 1;
-
-		if (i->is_hidden)
-			continue;
-		e->parent = dir;
-		e->name = memcpy(names, i->name, len);
-		e->layers = memcpy(layers, i->layers, i->nlayers * sizeof(*layers));
-		e->nlayers = (uint16_t)i->nlayers;
-		e->layer = i->layers[0];
-		e->type = i->type;
-		e->d_ino = i->ino;
-		names += len;
-		layers += i->nlayers;
-		d->nsubdirs += i->type == DT_DIR;
-		d->n++;
-	}
+	for (size_t k = 0; k < n; k++)
+		keep_child(d, v[k], dir, &names, &layers);
 	hash_children(d);
 	return 0;
 }
@@ -197,8 +213,11 @@ static int merge_layer_dir(struct image *img, struct image_entry *e, struct imag
 		kind = WHITEOUT_DIR_MERGED;
 	if (r == 0 && has_files)
 		dir_listing_note_files(&l, fd);
+	m->is_snapshot = img->layers[image_merged_layer(e, d, i)]->is_snapshot;
 	if (r == 0)
 		r = dir_merge_add(m, &l, image_merged_layer(e, d, i));
+	if (r == 0 && m->lower && !img->layers[image_merged_layer(e, d, i)]->is_snapshot)
+		r = dir_merge_add(m->lower, &l, image_merged_layer(e, d, i));
 	if (kind >= 0 && l.is_opaque)
 		kind = WHITEOUT_DIR_OPAQUE;
 	dir_listing_release(&l);
@@ -298,12 +317,22 @@ static size_t dir_bytes(const struct image_dir *d)
 		bytes += (size_t)(last->name - d->names) + strlen(last->name) + 1 +
 			 (size_t)((const char *)(last->layers + last->nlayers) -
 				  (const char *)d->layers);
+	if (d->places)
+		bytes += d->n * sizeof(*d->places);
 	return bytes + (d->hash ? (d->hash_mask + 1) * sizeof(*d->hash) : 0);
+}
+
+static bool has_snapshot(const struct image *img, const struct image_entry *e)
+{
+	for (size_t i = 0; i < e->nlayers; i++)
+		if (img->layers[e->layers[i]]->is_snapshot)
+			return true;
+	return false;
 }
 
 static int read_dir(struct image *img, struct image_entry *e, struct image_dir *d)
 {
-	struct dir_merge m;
+	struct dir_merge m, lower;
 	int r;
 
 	d->nmerged = e->nlayers;
@@ -311,10 +340,14 @@ static int read_dir(struct image *img, struct image_entry *e, struct image_dir *
 	if (!d->fds)
 		return -ENOMEM;
 	dir_merge_init(&m);
+	dir_merge_init(&lower);
+	if (has_snapshot(img, e))
+		m.lower = &lower;
 	r = merge_layers(img, e, d, &m);
 	if (r == 0)
 		r = finish_dir(e, &m, d);
 	dir_merge_release(&m);
+	dir_merge_release(&lower);
 	return r;
 }
 

@@ -96,7 +96,8 @@ static bool is_same_layer(const struct layer *a, const struct layer *b)
 {
 	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
 	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override &&
-	       a->is_doubted == b->is_doubted && is_surely_there(a, b);
+	       a->is_doubted == b->is_doubted && a->is_snapshot == b->is_snapshot &&
+	       is_surely_there(a, b);
 }
 
 static bool is_being_written_locked(const struct layer *l) REQUIRES(reg.lock)

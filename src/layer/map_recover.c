@@ -6,6 +6,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/layer.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
@@ -189,8 +190,12 @@ static int visit_file(struct map_recover *r, int dirfd, const char *name)
 static int visit_name(void *arg, int dirfd, const char *name, const struct stat *st)
 {
 	struct map_recover *r = arg;
-	int e = S_ISREG(st->st_mode) ? visit_file(r, dirfd, name) : S_ISDIR(st->st_mode);
+	int e;
 
+	/* Files of snapshots have numbers of their own maps. */
+	if (!strcmp(name, BRANCH_DIR_NAME))
+		return 0;
+	e = S_ISREG(st->st_mode) ? visit_file(r, dirfd, name) : S_ISDIR(st->st_mode);
 	return e < 0 ? skip(r, name, e) : e;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount/mount.h"
 
+#include "mount_layers.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
@@ -10,12 +11,14 @@
 #include "veneer/jobs/flat_copy_worker.h"
 #include "veneer/jobs/promote_worker.h"
 #include "veneer/jobs/readdir_ahead.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/layer_registry.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/mount/workdir.h"
 #include "veneer/passthrough/passthrough_table.h"
 #include "veneer/prefetch/prefetch_session.h"
+#include "veneer/sys/mode_relax.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
 #include "veneer/sys/xattr.h"
@@ -47,87 +50,16 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-static bool supports_trusted(const struct layer *l)
-{
-	ssize_t n = xattr_get(l->rootfd, "", "trusted.veneer", NULL, 0);
-
-	/* In doubt yes: attributes that users may write are then not trusted. */
-	return n != -EOPNOTSUPP && n != -ENOSYS;
-}
-
-/* By user.* attributes the owner of a file could make it set-uid root, or read by it what only root
- * may. Where the file system has no trusted.*, root's attributes are user.* too. Tools serve no
- * user, and show owners and modes as they are. */
-static void set_layer_trust(struct mount *m, struct layer *l)
-{
-	const bool doubts = probe_is_trusted() && !m->opts.is_userxattr;
-
-	l->is_doubted = doubts && supports_trusted(l);
-	if (!doubts || m->opts.xattr_permissions || !l->override ||
-	    strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
-		return;
-	if (!m->has_warned_override)
-		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may "
-			 "write them: "
-			 "mount with xattr_permissions=2 to have them",
-			 l->path, l->override);
-	m->has_warned_override = true;
-	l->override = NULL;
-}
-
-static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n,
-		       char *err, size_t err_size)
-{
-	/* A read-only mount of an upper shows it as the topmost of its layers, and touches
-	 * nothing. */
-	if (m->opts.upper && m->opts.is_readonly) {
-		int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &layers[*n]);
-
-		if (r < 0)
-			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
-				    strerror(-r));
-		set_layer_trust(m, layers[*n]);
-		(*n)++;
-	}
-	for (size_t i = 0; i < m->opts.n_lower; i++) {
-		int r = layer_open_fd(steal_fd(&dirs->lower[i]), m->opts.lower[i], &layers[*n]);
-
-		if (r < 0)
-			return fail(err, err_size, r, "cannot open lowerdir %s: %s",
-				    m->opts.lower[i], strerror(-r));
-		set_layer_trust(m, layers[*n]);
-		if (layer_registry_is_written(layers[*n]))
-			log_warn("%s: lowerdir %s is the upperdir of another mount in use: its "
-				 "changes may or may not be visible here",
-				 m->opts.mountpoint, m->opts.lower[i]);
-		if (m->opts.has_static_layers)
-			layer_trust_remote(layers[*n]);
-		if (dirs->n_clones) {
-			lock_is_private(&layers[*n]->clone_lock);
-			layers[*n]->readonly_root = steal_fd(&dirs->clones[i]);
-		}
-		(*n)++;
-	}
-	return 0;
-}
-
 static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
 {
-	struct layer **layers = calloc(m->opts.n_lower + 1, sizeof(*layers));
-	size_t n = 0;
-	int r;
+	_cleanup_(mount_layers_release) struct mount_layers l = { 0 };
+	int r = mount_layers_open(&l, m, dirs, err, err_size);
 
-	if (!layers)
-		return fail(err, err_size, -ENOMEM, "out of memory");
-	r = open_layers(m, dirs, layers, &n, err, err_size);
 	if (r == 0) {
-		r = layer_registry_image(layers, n, dirs->opener, &m->tree.image);
+		r = layer_registry_image(l.layers, l.n, dirs->opener, &m->tree.image);
 		if (r < 0)
-			fail(err, err_size, r, "cannot stack %zu layers: %s", n, strerror(-r));
+			fail(err, err_size, r, "cannot stack %zu layers: %s", l.n, strerror(-r));
 	}
-	for (size_t i = 0; i < n; i++)
-		layer_unref(layers[i]);
-	free(layers);
 	return r;
 }
 
@@ -254,9 +186,33 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 }
 
 /* is_resumed: programs are using the mount of a dead server. */
-static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_resumed, char *err,
-		      size_t err_size)
+/* Its layers were opened before it was locked. */
+static int settle_snapshots(struct mount *m, bool knows_layers, char *err, size_t err_size)
 {
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	const int rootfd = m->tree.upper->rootfd;
+	int r = branch_dir_recover(rootfd);
+
+	if (r < 0)
+		return fail(err, err_size, r,
+			    "cannot finish an interrupted snapshot in upperdir %s: %s",
+			    m->opts.upper, strerror(-r));
+	MODE_RELAX_SCOPE(rootfd, "");
+	r = branch_dir_load(rootfd, &c);
+	if (r < 0 && r != -ENOENT)
+		return fail(err, err_size, r, "cannot use the snapshots in upperdir %s: %s",
+			    m->opts.upper, strerror(-r));
+	if (knows_layers && c.head != m->snapshot)
+		return fail(err, err_size, -EAGAIN,
+			    "a snapshot of upperdir %s was taken just now: mount again",
+			    m->opts.upper);
+	return 0;
+}
+
+static int open_upper(struct mount *m, struct mount_dirs *dirs,
+		      const struct mount_saved_tables *saved, char *err, size_t err_size)
+{
+	const bool is_resumed = saved->slots_fd >= 0;
 	struct union_fs *t = &m->tree;
 	struct stat st;
 	int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &t->upper);
@@ -265,12 +221,15 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_resumed,
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
 			    strerror(-r));
 	t->upper->is_upper = true;
-	set_layer_trust(m, t->upper);
+	mount_layers_trust(m, t->upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s",
 			    m->opts.work, m->opts.upper);
 	r = upper_lock_take(&m->lock, m->opts.upper, t->upper->rootfd,
 			    m->opts.is_offline ? NULL : dirs, err, err_size);
+	if (r < 0)
+		return r;
+	r = settle_snapshots(m, !saved->image, err, err_size);
 	if (r < 0)
 		return r;
 	if (layer_registry_upper_open(t->upper))
@@ -466,6 +425,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 		m->tree.work_seq = (uint64_t)start << 16;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
 	m->tree.keeps_atime = m->opts.keeps_atime;
+	m->tree.has_branches = m->opts.branches == BRANCHES_ON;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
 	r = stats_new(&m->tree.stats);
 	if (r < 0)
@@ -476,7 +436,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	else
 		r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
-		r = open_upper(m, dirs, is_resumed, err, err_size);
+		r = open_upper(m, dirs, saved, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);
 	mount_dirs_release(dirs);
 	if (r == 0)
@@ -500,15 +460,9 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 }
 
 int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
-		    const struct mount_saved_tables *saved, char *err, size_t err_size)
+		    struct mount_saved_tables *saved, char *err, size_t err_size)
 {
-	struct mount_saved_tables rest = *saved;
-	int r = open_at(m, opts, dirs, &rest, err, err_size);
-
-	closep(&rest.slots_fd);
-	closep(&rest.names_fd);
-	closep(&rest.locks_fd);
-	return r;
+	return open_at(m, opts, dirs, saved, err, err_size);
 }
 
 void mount_start_prefetch(struct mount *m)
@@ -582,10 +536,8 @@ static void close_clean(struct mount *m)
 		workdir_end_volatile(&m->work);
 }
 
-void mount_close(struct mount *m)
+static void stop_jobs(struct mount *m)
 {
-	struct union_fs *t = &m->tree;
-
 	promote_worker_stop(m->promote);
 	flat_copy_worker_stop(m->flat_copies);
 	prefetch_session_stop(m->prefetch);
@@ -593,6 +545,29 @@ void mount_close(struct mount *m)
 	worker_stop(m->checkpoint);
 	readdir_ahead_stop(m->readdir_ahead);
 	readdirplus_policy_release(&m->readdirplus_policy);
+}
+
+/* After the inodes. */
+static void release_rest(struct mount *m, void (*end_workdir)(struct workdir *w))
+{
+	struct union_fs *t = &m->tree;
+
+	layer_registry_release(t->image);
+	quota_free(t->quota);
+	if (t->upper)
+		layer_registry_upper_close(t->upper);
+	layer_unref(t->upper);
+	end_workdir(&m->work);
+	options_release(&m->opts);
+	stats_free(t->stats);
+	*m = (struct mount){ .lock = { .fd = -1 }, .work = WORKDIR_NONE, .state_fd = -1 };
+}
+
+void mount_close(struct mount *m)
+{
+	struct union_fs *t = &m->tree;
+
+	stop_jobs(m);
 	/* Write to the upper for the last time, while it is locked: unlinked files leave the map
 	 * with their inodes, and where two servers append to one map, records are lost. */
 	if (t->upper && t->map && !m->is_frozen)
@@ -606,15 +581,38 @@ void mount_close(struct mount *m)
 	if (t->map && !m->is_frozen)
 		close_clean(m);
 	upper_lock_release(&m->lock, t->upper ? t->upper->rootfd : -1);
-	layer_registry_release(t->image);
-	quota_free(t->quota);
-	if (t->upper)
-		layer_registry_upper_close(t->upper);
-	layer_unref(t->upper);
-	workdir_close(&m->work);
-	options_release(&m->opts);
-	stats_free(t->stats);
-	*m = (struct mount){ .lock = { .fd = -1 }, .work = WORKDIR_NONE, .state_fd = -1 };
+	release_rest(m, workdir_close);
+}
+
+/* A sync that a program asks for later does not come here any more. */
+static int settle(struct union_fs *t)
+{
+	if (!t->upper)
+		return 0;
+	/* A volatile upper is refused after a crash, but not once it was unmounted. */
+	if (!t->is_volatile && syncfs(t->upper->rootfd) < 0)
+		return -errno;
+	return t->map ? mapfile_mark_clean(t->map) : 0;
+}
+
+int mount_leave(struct mount *m, int *ret_slots, int *ret_names)
+{
+	struct union_fs *t = &m->tree;
+	int r;
+
+	stop_jobs(m);
+	if (t->upper && t->map && !m->is_frozen)
+		publish_close(t);
+	r = settle(t);
+	hardlink_index_release(t);
+	if (t->nodes)
+		inode_table_leave(t, ret_slots, ret_names);
+	passthrough_table_free(t->backing);
+	t->backing = NULL;
+	/* The record of the mount has it, too. */
+	closep(&m->lock.fd);
+	release_rest(m, workdir_leave);
+	return r;
 }
 
 const char *mount_mode(const struct mount *m)

@@ -19,6 +19,7 @@ _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == 
 		       sizeof(enum writeback_mode) == sizeof(int) &&
 		       sizeof(enum prefetch_mode) == sizeof(int) &&
 		       sizeof(enum locking) == sizeof(int) &&
+		       sizeof(enum branches_mode) == sizeof(int) &&
 		       sizeof(enum cow_mode) == sizeof(int) &&
 		       sizeof(enum share_mode) == sizeof(int) &&
 		       sizeof(enum promote_policy_mode) == sizeof(int),
@@ -473,6 +474,7 @@ static const struct opt_row rows[] = {
 	{ "share=", set_word, FIELD(share), "off|pages" },
 	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
 	{ "locks=", set_word, FIELD(locks), "local|server" },
+	{ "branches=", set_word, FIELD(branches), "off|on" },
 	{ "promote=", set_promote, FIELD(promote),
 	  "off|auto|eager|written, or bytes a second, with K, M or G behind them" },
 	{ "promote_max=", set_promote_max, 0, "bytes, with K, M, G or T behind them" },

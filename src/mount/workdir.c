@@ -157,6 +157,11 @@ void workdir_close(struct workdir *w)
 {
 	if (w->parent >= 0 && w->name)
 		rmtree(w->parent, w->name);
+	workdir_leave(w);
+}
+
+void workdir_leave(struct workdir *w)
+{
 	closep(&w->fd);
 	closep(&w->parent);
 	free(w->name);

@@ -93,12 +93,18 @@ static int is_untouched(struct inode *i, off_t size)
 	return r;
 }
 
+/* Writes of the kernel that go past us are not counted, and go on when a snapshot is taken. */
+static enum passthrough_table_kind kind_of_upper(const struct union_fs *t)
+{
+	return t->quota || t->has_branches ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
+}
+
 /* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel
  * lets it grow past us: else a power cut may leave the new size and uncover the lower's bytes in
  * its holes. Its first write here would wait for that too. */
 static bool is_settled(struct union_fs *t, struct inode *i, bool writes, uint64_t clip)
 {
-	if (t->backing && writes && !clip && !t->quota &&
+	if (writes && !clip && t->backing && kind_of_upper(t) &&
 	    mapfile_has_uncommitted(i->src.map, i->src.id))
 		return cow_fsync_unasked(t, i) == 0 &&
 		       (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
@@ -113,9 +119,8 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 
 	if (i->is_damaged)
 		return 0;
-	/* Writes of the kernel that go past us are not counted. */
 	if (!i->src.id) {
-		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
+		o->kind = kind_of_upper(t);
 		return 0;
 	}
 	/* Blocks past the clip are own by definition, so what is complete stays so after any
@@ -131,7 +136,7 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 						     (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
 	/* The file may have become an ordinary one just now. */
 	if (r == 1 || !i->src.id) {
-		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
+		o->kind = kind_of_upper(t);
 		return 0;
 	}
 	o->is_partial = true;

@@ -140,7 +140,7 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 		return s->n_backed ? PASSTHROUGH_TABLE_WAY_BACKED : PASSTHROUGH_TABLE_WAY_DIRECT;
 	}
 	if (s->n_backed) {
-		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER ||
+		if (passthrough_table_is_upper(s->passthrough_table_kind) ||
 		    (!ask->writes && ask->offer == s->passthrough_table_kind))
 			return PASSTHROUGH_TABLE_WAY_BACKED;
 		return PASSTHROUGH_TABLE_WAY_SWITCH;
@@ -214,13 +214,29 @@ static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
 	return true;
 }
 
+static enum passthrough_table_kind plain_kind(enum passthrough_table_kind kind)
+{
+	return passthrough_table_is_upper(kind) ? PASSTHROUGH_TABLE_UPPER : kind;
+}
+
+/* Before the open is counted. */
+static void note_writer(struct node_slot *s, const struct passthrough_table_ask *ask)
+{
+	if (!passthrough_table_is_upper(s->passthrough_table_kind))
+		return;
+	if (ask->writes)
+		s->passthrough_table_kind = PASSTHROUGH_TABLE_UPPER;
+	else if (!s->n_backed)
+		s->passthrough_table_kind = PASSTHROUGH_TABLE_UPPER_READ;
+}
+
 /* Count one more open on the backing file; CACHED where there is no room for it. */
 static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s,
 					      const struct passthrough_table_ask *ask,
 					      uint32_t fresh, uint32_t *ret_id) REQUIRES(b->lock)
 {
 	/* An idle registration may be of the time before the file was copied up. */
-	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
+	if (!s->n_backed && s->backing_id && plain_kind(s->passthrough_table_kind) != ask->offer)
 		detach_locked(b, s);
 	if (!s->backing_id) {
 		if (!fresh)
@@ -230,6 +246,7 @@ static enum passthrough_table_way back_locked(struct passthrough_table *b, struc
 	} else if (!s->n_backed) {
 		list_del(&find_locked(b, s)->link);
 	}
+	note_writer(s, ask);
 	s->n_backed++;
 	*ret_id = s->backing_id;
 	return PASSTHROUGH_TABLE_WAY_BACKED;
@@ -392,4 +409,40 @@ size_t passthrough_table_count(struct passthrough_table *b)
 {
 	LOCK_SCOPE(&b->lock);
 	return b->by_slot.count;
+}
+
+static int release_idle(struct passthrough_table *b, struct union_fs *t)
+{
+	struct node_slot *s;
+
+	LOCK_SCOPE(&b->lock);
+	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t); id++) {
+		s = inode_slot(t, id);
+		if (!s || !passthrough_table_is_upper(s->passthrough_table_kind))
+			continue;
+		if (!s->n_backed)
+			detach_locked(b, s);
+		else if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER)
+			return -ETXTBSY;
+	}
+	return 0;
+}
+
+int passthrough_table_release_idle(struct passthrough_table *b, struct union_fs *t)
+{
+	int r = release_idle(b, t);
+
+	passthrough_table_reap(b);
+	return r;
+}
+
+void passthrough_table_freeze(struct passthrough_table *b, struct union_fs *t)
+{
+	struct node_slot *s;
+
+	LOCK_SCOPE(&b->lock);
+	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t); id++)
+		if ((s = inode_slot(t, id)) &&
+		    s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER_READ)
+			s->passthrough_table_kind = PASSTHROUGH_TABLE_LOWER;
 }

@@ -419,3 +419,32 @@ int client_flatten(int fd, const struct stat *root,
 		snprintf(err, err_size, "the server's answer cannot be understood");
 	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
 }
+
+int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
+		    size_t err_size)
+{
+	const struct wire_message ask = { .type = WIRE_SNAPSHOT,
+					  .dev_major = major(root->st_dev),
+					  .dev_minor = minor(root->st_dev),
+					  .size = root->st_ino,
+					  .text = name,
+					  .text_len = strlen(name) };
+	struct client_packet p = { .m.type = WIRE_TEXT };
+	_cleanup_(freep) char *taken = NULL;
+	int r = client_say(fd, &ask, NULL, 0);
+
+	snprintf(err, err_size, "the server is gone");
+	while (r == 0 && p.m.type != WIRE_OK) {
+		r = client_hear(fd, FLATTEN_WAIT_MS, CLIENT_ANY, &p, err, err_size);
+		if (r == 0 && p.m.type == WIRE_TEXT && !taken)
+			r = (taken = strndup(p.m.text, p.m.text_len)) ? 0 : -ENOMEM;
+		else if (r == 0 && p.m.type != WIRE_OK)
+			r = -EBADMSG;
+	}
+	if (r == -EBADMSG || (r == 0 && !taken))
+		snprintf(err, err_size, "the server's answer cannot be understood");
+	if (r == 0 && taken)
+		*ret_name = steal_ptr(&taken);
+	r = r == 0 && !*ret_name ? -EBADMSG : r;
+	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
+}

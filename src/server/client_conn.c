@@ -7,6 +7,7 @@
 
 #include "handoff_message.h"
 #include "sandbox.h"
+#include "snapshot_take.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/human_units.h"
@@ -22,7 +23,6 @@
 #include "wire.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,12 +40,6 @@
 #define FUSE_MAJOR     10
 #define FUSE_MINOR     229
 
-/* The layer that WIRE_FLATTEN is about. */
-struct target {
-	unsigned dev_major, dev_minor;
-	uint64_t ino;
-};
-
 struct client_conn {
 	int fd;
 	struct peer peer;
@@ -53,7 +47,8 @@ struct client_conn {
 	bool is_greeted;
 	bool fits; /* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
-	struct target target;
+	struct mount_table_target target; /* WIRE_FLATTEN, WIRE_SNAPSHOT */
+	char snapshot[BRANCH_CHAIN_NAME_MAX + 1]; /* WIRE_SNAPSHOT: its name */
 	struct mount_dirs dirs;
 	struct mount_record mount_record; /* the rest of what a mount is asked for with */
 };
@@ -299,7 +294,9 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 	c->asked = m->type;
 	c->mount_record.argc = m->count;
 	c->mount_record.flags = m->flags;
-	c->target = (struct target){ m->dev_major, m->dev_minor, m->size };
+	c->target = (struct mount_table_target){ m->dev_major, m->dev_minor, m->size };
+	if (m->type == WIRE_SNAPSHOT)
+		snapshot_take_name(m->text, m->text_len, c->snapshot);
 	if (m->type == WIRE_UPGRADE)
 		c->fits = handoff_message_fits(m->text, m->text_len);
 	return CLIENT_CONN_ASKED;
@@ -338,15 +335,14 @@ static enum client_conn_state take(struct client_conn *c, const struct wire_mess
 	    buf_put(&c->mount_record.args, m->text, m->text_len) == 0)
 		return CLIENT_CONN_LISTENING;
 	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE ||
-			m->type == WIRE_FLATTEN ||
+			m->type == WIRE_FLATTEN || m->type == WIRE_SNAPSHOT ||
 			(m->type == WIRE_MOUNT && m->size == c->mount_record.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
 	return CLIENT_CONN_OVER;
 }
 
-/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told
- * why. */
+/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client knows why. */
 static int receive(struct client_conn *c, struct wire_message *m, struct packet *p)
 {
 	struct sock_sender sender;
@@ -398,7 +394,7 @@ enum client_conn_state client_conn_receive(struct client_conn *c)
 
 bool client_conn_takes_long(const struct client_conn *c)
 {
-	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN;
+	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN || c->asked == WIRE_SNAPSHOT;
 }
 
 void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
@@ -445,7 +441,8 @@ static int await_fuse(struct client_conn *c, int *ret_fd, struct served_place *r
 		return -EPIPE;
 	}
 	*ret_fd = p.fds[0];
-	*ret = (struct served_place){ m.dev_major, m.dev_minor, mountinfo_namespace(c->peer.pid) };
+	*ret = (struct served_place){ m.dev_major, m.dev_minor, mountinfo_namespace(c->peer.pid),
+				      0 };
 	return 0;
 }
 
@@ -669,25 +666,16 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 }
 
 struct pending_client {
-	const struct target *target;
+	const struct mount_table_target *target;
 	struct promote_worker_job *job;
 	int result; /* -ENOENT: no mount fits */
 };
-
-static bool is_target(const struct target *t, const struct mount *m, const struct served_place *at)
-{
-	const struct layer *upper = m->tree.upper;
-
-	if (at->dev_major == t->dev_major && at->dev_minor == t->dev_minor)
-		return true;
-	return upper && upper->dev == makedev(t->dev_major, t->dev_minor) && upper->ino == t->ino;
-}
 
 static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct pending_client *a = arg;
 
-	if (a->result == -ENOENT && is_target(a->target, m, at))
+	if (a->result == -ENOENT && mount_table_is_at(m, at, a->target))
 		a->result = m->promote ? promote_worker_ask(m->promote, &a->job) : -EROFS;
 }
 
@@ -700,8 +688,17 @@ static int say_progress(struct client_conn *c, const struct promote_worker_progr
 	return say_text(c, WIRE_TEXT, text, strlen(text));
 }
 
-/* Goes on in the mount's own time: here it is only waited for, and given up when nobody listens any
- * more. */
+static void say_elsewhere(struct client_conn *c)
+{
+	static const char text[] = "this server has no such mount, and no mount of such an upper";
+
+	say(c, &(struct wire_message){ .type = WIRE_ERROR,
+				       .count = WIRE_EXIT_ELSEWHERE,
+				       .text = text,
+				       .text_len = sizeof(text) - 1 });
+}
+
+/* The work is the mount's own; here it is waited for, until nobody listens any more. */
 static void answer_flatten(struct client_conn *c, const struct client_conn_host *host)
 {
 	struct pending_client a = { .target = &c->target, .result = -ENOENT };
@@ -710,13 +707,7 @@ static void answer_flatten(struct client_conn *c, const struct client_conn_host 
 
 	mount_table_each(host->mount_table, ask_mount, &a);
 	if (a.result == -ENOENT) {
-		static const char text[] =
-			"this server has no such mount, and no mount of such an upper";
-
-		say(c, &(struct wire_message){ .type = WIRE_ERROR,
-					       .count = WIRE_EXIT_ELSEWHERE,
-					       .text = text,
-					       .text_len = sizeof(text) - 1 });
+		say_elsewhere(c);
 		return;
 	}
 	if (a.result < 0) {
@@ -732,6 +723,19 @@ static void answer_flatten(struct client_conn *c, const struct client_conn_host 
 	if (r < 0)
 		say_error(c, r == -ECANCELED ? "the mount ended meanwhile" : strerror(-r));
 	else if (said == 0)
+		say_type(c, WIRE_OK);
+}
+
+static void answer_snapshot(struct client_conn *c, const struct client_conn_host *host)
+{
+	char err[256] = "";
+	int r = snapshot_take(host->mount_table, &c->target, c->snapshot, err, sizeof(err));
+
+	if (r == -ENOENT)
+		say_elsewhere(c);
+	else if (r < 0)
+		say_error(c, err);
+	else if (say_text(c, WIRE_TEXT, c->snapshot, strlen(c->snapshot)) == 0)
 		say_type(c, WIRE_OK);
 }
 
@@ -784,6 +788,8 @@ void client_conn_answer(struct client_conn *c, const struct client_conn_host *ho
 		answer_stats(c, host);
 	else if (c->asked == WIRE_FLATTEN)
 		answer_flatten(c, host);
+	else if (c->asked == WIRE_SNAPSHOT)
+		answer_snapshot(c, host);
 	else if (c->asked == WIRE_UPGRADE)
 		answer_upgrade(c, host->supervisor_state, host->mount_table);
 	else

@@ -4,62 +4,39 @@
  * never wait for a mount. */
 #include "veneer/server/mount_table.h"
 
-#include "saved_mount.h"
+#include "served_mount.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/list.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/fuse/pool.h"
 #include "veneer/fuse/resend_state.h"
-#include "veneer/jobs/inode_shrinker.h"
-#include "veneer/jobs/page_dup_limiter.h"
+#include "veneer/fuse/session.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/mount/mount_freeze.h"
 #include "veneer/mount/upper_takeover.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/mountinfo.h"
-#include "veneer/sys/thread.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define THREADS_MAX 64u
-#define END_WAIT_MS 5000u
-#define STACK_SIZE  (256u << 10)
+#define TRIES	    100 /* to open a mount anew */
+#define TRY_US	    50000
 
-struct served_mount {
-	struct list_link link;
-	struct mount_table *mount_table;
-	struct mount mount;
-	struct served_place at;
-	uint64_t number; /* in the pool */
-	uint64_t id; /* of ours, never used twice */
-	uint32_t limiter_number; /* page_dup_limiter.h's number of it; 0: none */
-	uint32_t shrinker_number; /* inode_shrinker.h's, likewise */
-	int takeover_fd;
-	struct hosted_member *hosted_member; /* NULL: it has a file system of its own */
-	struct saved_mount kept;
-	bool has_mount; /* to be closed */
-	bool is_unkept; /* the next server will not have it */
-	/* guarded by the table's lock */
-	unsigned pins;
-	bool is_ending;
-};
-
-struct mount_table {
-	void (*changed)(void *arg);
+/* What is done to a mount between two sessions. */
+struct replacement {
+	int (*step)(void *arg, int upper_fd);
 	void *arg;
-	struct supervisor_state *supervisor_state; /* NULL: none */
-	struct pool *pool;
-	struct sb_registry *commons;
-	int epoll_fd;
-	mutex_t lock;
-	pthread_cond_t unpinned;
-	GUARDED_BY(lock) struct list_link started;
-	GUARDED_BY(lock) size_t count; /* those not started, and those being closed, too */
-	GUARDED_BY(lock) unsigned endings; /* threads of start_ending */
-	GUARDED_BY(lock) uint64_t next_id;
+	int result;
+	bool is_done;
 };
 
 static struct served_mount *served_of(struct list_link *l)
@@ -67,6 +44,7 @@ static struct served_mount *served_of(struct list_link *l)
 	return container_of(l, struct served_mount, link);
 }
 
+static bool replace(struct served_mount *s, struct session *session);
 static void hosted_member_ended(void *owner);
 
 int mount_table_new(void (*changed)(void *arg), void *arg,
@@ -125,24 +103,12 @@ static void note_count(struct mount_table *r, int change)
 		r->changed(r->arg);
 }
 
-static void note_ending(struct mount_table *r, int change)
-{
-	LOCK_SCOPE(&r->lock);
-	r->endings += (unsigned)change;
-}
-
-static bool has_endings(struct mount_table *r)
-{
-	LOCK_SCOPE(&r->lock);
-	return r->endings > 0;
-}
-
 void mount_table_free(struct mount_table *r)
 {
 	if (!r)
 		return;
 	sb_registry_free(r->commons);
-	while (pool_count(r->pool) > 0 || has_endings(r))
+	while (pool_count(r->pool) > 0 || served_mount_has_endings(r))
 		usleep(1000);
 	pool_free(r->pool);
 	close(r->epoll_fd);
@@ -219,28 +185,11 @@ int mount_table_open(struct mount_table *r, struct mount_dirs *dirs, struct moun
 	return e;
 }
 
-/* Take the mount out of page management. Only mounts with a supervisor were in it: dropping pages
- * may wait for a READ, and if this server dies with it, another must be there to answer that. */
-static void leave_jobs(struct served_mount *s)
-{
-	atomic_store(&s->mount.page_dup_number, 0);
-	page_dup_limiter_leave(s->limiter_number);
-	inode_shrinker_leave(s->shrinker_number);
-}
-
 static void withdraw(struct served_mount *s)
 {
-	struct mount_table *r = s->mount_table;
-
-	leave_jobs(s);
+	served_mount_delist(s);
+	served_mount_leave_jobs(s);
 	saved_mount_drop(&s->kept);
-	/* Else it would go on telling of an ask that nobody takes. */
-	if (s->takeover_fd >= 0)
-		epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, s->takeover_fd, NULL);
-	LOCK_SCOPE(&r->lock);
-	list_del(&s->link);
-	while (s->pins)
-		pthread_cond_wait(&r->unpinned, &r->lock);
 }
 
 /* Called by the pool, on a thread of its own; closing may sync for long. */
@@ -248,6 +197,8 @@ static void session_ended(struct session *session, void *arg)
 {
 	struct served_mount *s = arg;
 
+	if (replace(s, session))
+		return;
 	withdraw(s);
 	session_free(session);
 	mount_table_drop(s->mount_table, s);
@@ -271,7 +222,7 @@ static void listen_for_others(struct mount_table *r, struct served_mount *s)
 	struct epoll_event e = { .events = EPOLLIN };
 
 	mutex_lock(&r->lock);
-	e.data.u64 = s->id = ++r->next_id;
+	e.data.u64 = s->at.number = s->id = ++r->next_id;
 	mutex_unlock(&r->lock);
 	if (s->mount.tree.upper &&
 	    upper_takeover_listen(s->mount.tree.workfd, 0, &s->takeover_fd) == 0 &&
@@ -284,13 +235,6 @@ static void enlist(struct mount_table *r, struct served_mount *s)
 	LOCK_SCOPE(&r->lock);
 	list_add_tail(&r->started, &s->link);
 	s->pins = 1;
-}
-
-static void unpin(struct served_mount *s)
-{
-	LOCK_SCOPE(&s->mount_table->lock);
-	if (--s->pins == 0)
-		pthread_cond_broadcast(&s->mount_table->unpinned);
 }
 
 /* Without it this one serves the mount all the same. */
@@ -310,26 +254,21 @@ static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t l
 			 s->mount.opts.mountpoint, strerror(-e));
 }
 
-static void enter_jobs(struct served_mount *s)
+static void allow_replacement(struct served_mount *s)
 {
-	int e;
+	struct mount_table *r = s->mount_table;
+	bool ends;
 
-	if (s->kept.is_kept &&
-	    (e = inode_shrinker_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
-				      &s->shrinker_number)) < 0)
-		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint,
-			 strerror(-e));
-	if (!s->kept.is_kept || s->mount.io == IO_DIRECT ||
-	    s->mount.opts.copies == OPTIONS_COPIES_ALL)
-		return;
-	/* The descriptor of the record: the next server has the same under this number. */
-	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
-				   s->mount.opts.copies, &s->limiter_number);
-	if (e == 0)
-		atomic_store(&s->mount.page_dup_number, s->limiter_number);
-	else
-		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint,
-			 strerror(-e));
+	mutex_lock(&r->lock);
+	s->is_pooled = true;
+	/* That was asked of the session before. */
+	ends = s->is_replaced && (r->ends || s->is_ending);
+	if (ends)
+		s->is_ending = false;
+	s->is_replaced = false;
+	mutex_unlock(&r->lock);
+	if (ends)
+		served_mount_end(s);
 }
 
 /* In the pool from now on. */
@@ -339,13 +278,15 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	int e;
 
 	listen_for_others(r, s);
-	enter_jobs(s);
+	served_mount_enter_jobs(s);
 	/* Pinned: it may be over before its number is known. */
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
-	if (e == 0)
+	if (e == 0) {
 		session_invalidate(session, s->kept.mount_record.fuse_fd);
-	unpin(s);
+		allow_replacement(s);
+	}
+	served_mount_unpin(s);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
 		withdraw(s);
@@ -403,7 +344,7 @@ int mount_table_enter(struct served_mount *s, struct hosted_sb *c, ino_t mount_n
 	mount_start_prefetch(&s->mount);
 	listen_for_others(s->mount_table, s);
 	enlist(s->mount_table, s);
-	unpin(s);
+	served_mount_unpin(s);
 	return 0;
 }
 
@@ -470,7 +411,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 		return e;
 	listen_for_others(r, s);
 	enlist(r, s);
-	unpin(s);
+	served_mount_unpin(s);
 	/* If it was not, it is mounted nowhere, and will be found so. */
 	sb_registry_bound(s->hosted_member, s->at.mount_ns);
 	return 0;
@@ -507,7 +448,7 @@ int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t p
 	s->kept.place = place;
 	s->kept.is_kept = true;
 	d = &s->kept.mount_record;
-	s->at = (struct served_place){ d->dev_major, d->dev_minor, (ino_t)d->mount_ns };
+	s->at = (struct served_place){ d->dev_major, d->dev_minor, (ino_t)d->mount_ns, 0 };
 	e = d->group ? resume_part(r, s, err, err_size) : resume_alone(r, s, err, err_size);
 	if (e < 0)
 		mount_table_drop(r, s);
@@ -519,76 +460,179 @@ void mount_table_resumed(struct mount_table *r)
 	sb_registry_lose_rest(r->commons);
 }
 
-struct ending {
-	struct mount_table *mount_table;
-	uint64_t number;
-	uint32_t limiter_number, shrinker_number; /* as in struct served_mount */
-	char *mountpoint;
-};
+/* ---- a mount that is opened anew while it is used ----
+ *
+ * It is left as by a death of the server, of which nobody hears: requests wait in the kernel
+ * meanwhile. If the server dies in between, the next one finds the same record. */
 
-static void *end_one(void *arg)
+static void say_done_locked(struct mount_table *r, struct replacement *p, int result)
+	REQUIRES(r->lock)
 {
-	struct ending *e = arg;
-
-	/* While requests are answered. */
-	page_dup_limiter_leave(e->limiter_number);
-	inode_shrinker_leave(e->shrinker_number);
-	if (pool_end(e->mount_table->pool, e->number, END_WAIT_MS) < 0)
-		log_error("%s: a request does not end", e->mountpoint);
-	note_ending(e->mount_table, -1);
-	free(e->mountpoint);
-	free(e);
-	return NULL;
+	p->result = result;
+	p->is_done = true;
+	pthread_cond_broadcast(&r->unpinned);
 }
 
-static bool is_ending_already(struct served_mount *s)
+/* NULL: the session ended for another reason, and nobody can ask any more. */
+static struct replacement *begin(struct served_mount *s)
 {
-	bool was_ending;
+	struct mount_table *r = s->mount_table;
+	struct replacement *p;
 
-	LOCK_SCOPE(&s->mount_table->lock);
-	was_ending = s->is_ending;
-	s->is_ending = true;
-	return was_ending;
-}
-
-/* On a thread of its own: a request that does not end must not hold up the caller. Waited for only
- * where no thread can be had. */
-static void start_ending(struct served_mount *s)
-{
-	struct ending *e;
-
-	if (is_ending_already(s))
-		return;
-	e = calloc(1, sizeof(*e));
-	if (!e || !(e->mountpoint = strdup(s->mount.opts.mountpoint))) {
-		free(e);
-		leave_jobs(s);
-		pool_end(s->mount_table->pool, s->number, 0);
-		return;
-	}
-	note_ending(s->mount_table, 1);
-	e->mount_table = s->mount_table;
-	e->number = s->number;
-	atomic_store(&s->mount.page_dup_number, 0);
-	e->limiter_number = s->limiter_number;
-	e->shrinker_number = s->shrinker_number;
-	if (thread_start(end_one, e, STACK_SIZE) < 0)
-		end_one(e);
-}
-
-/* The next that is started and has an id above this, pinned, or NULL. */
-static struct served_mount *pin_after(struct mount_table *r, uint64_t id, bool is_exact)
-{
 	LOCK_SCOPE(&r->lock);
-	for (struct list_link *l = r->started.next; l != &r->started; l = l->next) {
-		struct served_mount *s = served_of(l);
-
-		if (is_exact ? s->id == id : s->id > id) {
-			s->pins++;
-			return s;
-		}
+	p = s->replacement;
+	s->replacement = NULL;
+	s->is_pooled = false;
+	s->is_replaced = p;
+	if (p && (s->is_ending || r->ends)) {
+		say_done_locked(r, p, -EBUSY);
+		p = NULL;
 	}
-	return NULL;
+	return p;
+}
+
+/* Again while descriptors or memory are short, as long as its record has all that it is opened
+ * by. */
+static int resume(struct served_mount *s, char *err, size_t err_size)
+{
+	struct mount_record *d = &s->kept.mount_record;
+
+	for (int k = 0;; k++) {
+		int slots = -1, names = -1, e = resume_alone(s->mount_table, s, err, err_size);
+
+		if (e == 0 || !s->kept.is_kept || k == TRIES)
+			return e;
+		if (s->has_mount)
+			mount_leave(&s->mount, &slots, &names);
+		s->has_mount = false;
+		if (slots >= 0) {
+			d->slots_fd = slots;
+			d->names_fd = names;
+		}
+		if (d->slots_fd < 0)
+			return e;
+		fd_cache_shrink();
+		usleep(TRY_US);
+	}
+}
+
+/* What the step gives, or -errno; -ENOTCONN: the mount is lost. */
+static int replace_mount(struct served_mount *s, struct session *session, struct replacement *p)
+{
+	struct mount_table *r = s->mount_table;
+	struct mount_record *d = &s->kept.mount_record;
+	_cleanup_(closep) int upper = fcntl(s->mount.tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
+	char err[PATH_MAX * 2] = "";
+	int e, done = upper < 0 ? -errno : mount_freeze_check(&s->mount);
+
+	/* It goes on as it is. */
+	if (done < 0) {
+		e = enter_pool(r, s, session, err, sizeof(err));
+	} else {
+		session_free(session);
+		done = mount_leave(&s->mount, &d->slots_fd, &d->names_fd);
+		s->has_mount = false;
+		done = done ?: p->step(p->arg, upper);
+		e = resume(s, err, sizeof(err));
+	}
+	if (e < 0) {
+		log_error("a mount is lost as it could not be opened anew: %s", err);
+		mount_table_drop(r, s);
+	}
+	return e < 0 ? -ENOTCONN : done;
+}
+
+static bool replace(struct served_mount *s, struct session *session)
+{
+	struct mount_table *r = s->mount_table;
+	struct replacement *p = begin(s);
+	int done;
+
+	if (!p)
+		return false;
+	served_mount_delist(s);
+	served_mount_leave_jobs(s);
+	closep(&s->takeover_fd);
+	done = replace_mount(s, session, p);
+	LOCK_SCOPE(&r->lock);
+	say_done_locked(r, p, done);
+	return true;
+}
+
+static int ask(struct served_mount *s, struct replacement *p)
+{
+	LOCK_SCOPE(&s->mount_table->lock);
+	if (s->hosted_member || s->mount.tree.locks || !s->kept.is_kept)
+		return -EOPNOTSUPP;
+	if (s->mount_table->ends || s->is_ending || !s->is_pooled || s->replacement)
+		return -EBUSY;
+	s->replacement = p;
+	return 0;
+}
+
+static bool takes_back(struct served_mount *s, struct replacement *p, int result)
+{
+	struct mount_table *r = s->mount_table;
+
+	LOCK_SCOPE(&r->lock);
+	/* Or it has ended after all. */
+	if (s->replacement != p || (result == -EBUSY && !r->ends && !s->is_ending))
+		return false;
+	s->replacement = NULL;
+	say_done_locked(r, p, result);
+	return true;
+}
+
+/* A request does not end: the mount goes on as it is, unless it is to end. */
+static void give_up(struct served_mount *s, struct replacement *p)
+{
+	if (takes_back(s, p, -EBUSY) || pool_resume(s->mount_table->pool, s->number) < 0)
+		return;
+	served_mount_enter_jobs(s);
+	takes_back(s, p, -EAGAIN);
+}
+
+static int sync_upper(struct union_fs *t)
+{
+	if (t->is_volatile || syncfs(t->upper->rootfd) == 0)
+		return 0;
+	t->sync_error = -errno;
+	return -errno;
+}
+
+int mount_table_replace(struct mount_table *r, uint64_t id, int (*step)(void *arg, int upper_fd),
+			void *arg)
+{
+	struct replacement p = { .step = step, .arg = arg };
+	struct served_mount *s = served_mount_pin_after(r, id, true);
+	int e;
+
+	if (!s)
+		return -ENOENT;
+	/* Most of what has to be synced is, while requests are answered. */
+	e = sync_upper(&s->mount.tree) ?: ask(s, &p);
+	if (e < 0) {
+		served_mount_unpin(s);
+		return e;
+	}
+	served_mount_leave_jobs(s);
+	if (pool_end(r->pool, s->number, SERVED_MOUNT_END_WAIT_MS) < 0)
+		give_up(s, &p);
+	served_mount_unpin(s);
+	LOCK_SCOPE(&r->lock);
+	while (!p.is_done)
+		pthread_cond_wait(&r->unpinned, &r->lock);
+	return p.result;
+}
+
+bool mount_table_is_at(const struct mount *m, const struct served_place *at,
+		       const struct mount_table_target *t)
+{
+	const struct layer *upper = m->tree.upper;
+
+	if (at->dev_major == t->dev_major && at->dev_minor == t->dev_minor)
+		return true;
+	return upper && upper->dev == makedev(t->dev_major, t->dev_minor) && upper->ino == t->ino;
 }
 
 void mount_table_each(struct mount_table *r,
@@ -598,11 +642,17 @@ void mount_table_each(struct mount_table *r,
 	struct served_mount *s;
 	uint64_t id = 0;
 
-	while ((s = pin_after(r, id, false))) {
+	while ((s = served_mount_pin_after(r, id, false))) {
 		id = s->id;
 		fn(&s->mount, &s->at, arg);
-		unpin(s);
+		served_mount_unpin(s);
 	}
+}
+
+static void forbid_replacements(struct mount_table *r)
+{
+	LOCK_SCOPE(&r->lock);
+	r->ends = true;
 }
 
 void mount_table_end_all(struct mount_table *r)
@@ -610,12 +660,13 @@ void mount_table_end_all(struct mount_table *r)
 	struct served_mount *s;
 	uint64_t id = 0;
 
+	forbid_replacements(r);
 	sb_registry_end_all(r->commons);
-	while ((s = pin_after(r, id, false))) {
+	while ((s = served_mount_pin_after(r, id, false))) {
 		id = s->id;
 		if (!s->hosted_member)
-			start_ending(s);
-		unpin(s);
+			served_mount_end(s);
+		served_mount_unpin(s);
 	}
 }
 
@@ -635,7 +686,7 @@ static void answer_ask(struct served_mount *s)
 		return;
 	log_warn("%s is detached but in use, and another mount wants its upper; ending",
 		 s->mount.opts.mountpoint);
-	start_ending(s);
+	served_mount_end(s);
 }
 
 void mount_table_make_room(struct mount_table *r)
@@ -643,11 +694,11 @@ void mount_table_make_room(struct mount_table *r)
 	struct epoll_event e;
 
 	if (epoll_wait(r->epoll_fd, &e, 1, 0) == 1) {
-		struct served_mount *s = pin_after(r, e.data.u64, true);
+		struct served_mount *s = served_mount_pin_after(r, e.data.u64, true);
 
 		if (!s)
 			return;
 		answer_ask(s);
-		unpin(s);
+		served_mount_unpin(s);
 	}
 }

@@ -23,10 +23,13 @@
  * SYS_ADMIN: trusted.*, backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for
  * overlayfs. SYS_PTRACE: whose privileges and namespaces a caller has stands in its /proc.
  * SYS_NICE: autogroup_weight.h. */
-static const uint64_t kept = CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) |
-			     CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_SETFCAP) | CAP(CAP_MKNOD) |
-			     CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) | CAP(CAP_SYS_ADMIN) |
-			     CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) | CAP(CAP_SYS_NICE);
+static const uint64_t needed = CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) |
+			       CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_SETFCAP) |
+			       CAP(CAP_MKNOD) | CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) |
+			       CAP(CAP_SYS_ADMIN) | CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) |
+			       CAP(CAP_SYS_NICE);
+/* And one without which some snapshots are refused (mount_freeze.h). */
+#define KEPT (needed | CAP(CAP_LEASE))
 
 static const int denied[] = {
 	SYS_execve,
@@ -144,7 +147,7 @@ uint64_t sandbox_started_with(void)
 
 uint64_t sandbox_kept(void)
 {
-	return kept;
+	return needed;
 }
 
 static int drop_caps(struct __user_cap_data_struct data[2])
@@ -152,7 +155,7 @@ static int drop_caps(struct __user_cap_data_struct data[2])
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 
 	for (int i = 0; i < 2; i++) {
-		const uint32_t mask = (uint32_t)(kept >> (32 * i));
+		const uint32_t mask = (uint32_t)(KEPT >> (32 * i));
 
 		data[i].effective &= mask;
 		data[i].permitted &= mask;

@@ -14,5 +14,5 @@
 void sandbox_enter(bool mounts);
 /* The effective capabilities that this process was started with, or has, if it gave up none. */
 uint64_t sandbox_started_with(void);
-/* The capabilities that serving needs, and sandbox_enter leaves. */
+/* The capabilities that serving needs; sandbox_enter leaves these and CAP_LEASE. */
 uint64_t sandbox_kept(void);

@@ -103,6 +103,8 @@ void sandbox_setup_leave_groups(void)
 void sandbox_setup_prepare(void)
 {
 	signal(SIGPIPE, SIG_IGN);
+	/* Of a lease that somebody else breaks just as it is asked for (mount_freeze.c). */
+	signal(SIGIO, SIG_IGN);
 	/* The starter's limit is not that of the containers: EFBIG, if at all. */
 	signal(SIGXFSZ, SIG_IGN);
 	raise_file_size_limit();

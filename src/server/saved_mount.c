@@ -65,10 +65,13 @@ int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount 
 		return r;
 	}
 	*ret_has_mount = true;
-	left.slots_fd = steal_fd(&d->slots_fd);
-	left.names_fd = steal_fd(&d->names_fd);
-	left.locks_fd = steal_fd(&d->locks_fd);
+	left.slots_fd = d->slots_fd;
+	left.names_fd = d->names_fd;
+	left.locks_fd = d->locks_fd;
 	r = mount_reopen_at(m, &opts, &dirs, &left, err, err_size);
+	d->slots_fd = left.slots_fd;
+	d->names_fd = left.names_fd;
+	d->locks_fd = left.locks_fd;
 	m->key = d->key;
 	m->activity = supervisor_state_activity(k->supervisor_state, k->place);
 	return r;

@@ -34,6 +34,7 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_FLATTEN] = HAS_DEVICE | HAS_SIZE,
 	[WIRE_SHARED] = HAS_COUNT,
 	[WIRE_BOUND] = 0,
+	[WIRE_SNAPSHOT] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)

@@ -8,6 +8,9 @@
  *   client   HELLO   FLATTEN
  *   server   HELLO             TEXT... OK
  *
+ *   client   HELLO   SNAPSHOT
+ *   server   HELLO              TEXT OK
+ *
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
@@ -22,9 +25,9 @@
  * the first where that file system is not there yet; the other SHARED carries its descriptor.
  *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry
- * descriptors. FLATTEN came after the others, within version 1: a server that does not know it
- * answers ERROR. So did TEXT before READY or SHARED, which says what the mount waits for: a client
- * that does not know it does without this server. */
+ * descriptors. FLATTEN and SNAPSHOT came after the others, within version 1: a server that does not
+ * know them answers ERROR. So did TEXT before READY or SHARED, which says what the mount waits for:
+ * a client that does not know it does without this server. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -61,6 +64,9 @@ enum wire_type {
 	WIRE_SHARED, /* count: the number of the root that is to be bound; 0: the file system must
 			be made */
 	WIRE_BOUND, /* it is bound to where it belongs */
+	WIRE_SNAPSHOT, /* dev_major, dev_minor, size: of a mount or upper, as FLATTEN; text: the
+			  name that the snapshot is to have, or nothing. The TEXT of its answer is
+			  its name */
 	WIRE_TYPES
 };
 

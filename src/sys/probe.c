@@ -266,7 +266,7 @@ bool probe_is_ordered(int fd)
 	return probe_true_extents(fd);
 }
 
-static bool wants_whole_sync(int fd)
+bool probe_wants_whole_sync(int fd)
 {
 	struct statfs fs;
 
@@ -319,7 +319,7 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	else
 		probe_file(fd, &p);
 	p.has_true_extents = probe_true_extents(fd < 0 ? own : fd);
-	p.wants_whole_sync = p.wants_size_sync = wants_whole_sync(own);
+	p.wants_whole_sync = p.wants_size_sync = probe_wants_whole_sync(own);
 	/* Extents are true where a journal is, or on XFS. */
 	p.wants_name_sync = !p.has_true_extents && wants_name_sync(own);
 	p.has_tmpfile = has_tmpfile(own, salt);

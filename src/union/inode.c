@@ -216,8 +216,10 @@ static void number_devices(struct union_fs *t)
 	size_t n = image_layers(t->image, &layers);
 
 	xino_init(&t->devs);
-	for (size_t k = 0; k < n; k++)
-		xino_index(&t->devs, layers[k]->dev);
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (size_t k = 0; k < n; k++)
+			if (layers[k]->is_snapshot == pass)
+				xino_index(&t->devs, layers[k]->dev);
 	if (t->upper)
 		xino_index(&t->devs, t->upper->dev);
 }
@@ -279,7 +281,8 @@ static void drop_name(struct hlink *l, void *arg)
 	free(n);
 }
 
-static void free_all(struct union_fs *t)
+/* forgets: what only they lead to leaves the map. */
+static void free_all(struct union_fs *t, bool forgets)
 {
 	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
@@ -287,10 +290,10 @@ static void free_all(struct union_fs *t)
 		/* Freed by its own id, perhaps already. */
 		if (i && node_table_slot(t->nodes, id)->state == NODE_FORMER)
 			continue;
-		if (i) {
+		if (i && forgets)
 			forget_bytes(t, i);
+		if (i)
 			free_inode(t, i);
-		}
 	}
 }
 
@@ -306,19 +309,37 @@ static void release_prepared(struct union_fs *t)
 	free(inodes);
 }
 
+static void release_objects(struct union_fs *t, bool forgets)
+{
+	free_spares(t);
+	htab_drain(&t->inodes->names, drop_name, NULL);
+	htab_release(&t->inodes->names);
+	htab_release(&t->inodes->by_upper);
+	htab_release(&t->inodes->by_lower);
+	htab_release(&t->inodes->unresolved);
+	free_all(t, forgets);
+	release_prepared(t);
+}
+
 void inode_table_release(struct union_fs *t)
 {
-	if (t->inodes) {
-		free_spares(t);
-		htab_drain(&t->inodes->names, drop_name, NULL);
-		htab_release(&t->inodes->names);
-		htab_release(&t->inodes->by_upper);
-		htab_release(&t->inodes->by_lower);
-		htab_release(&t->inodes->unresolved);
-		free_all(t);
-		release_prepared(t);
-	}
+	if (t->inodes)
+		release_objects(t, true);
 	node_table_free(t->nodes);
+	t->nodes = NULL;
+}
+
+void inode_table_leave(struct union_fs *t, int *ret_slots, int *ret_names)
+{
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+		const struct node_slot *s = i && i->id == id ? node_table_slot(t->nodes, id) : NULL;
+
+		if (s && s->held_fd && fd_cache_steal(&i->src.fd) != s->held_fd - 1)
+			log_error("a descriptor of a file without a name is lost");
+	}
+	release_objects(t, false);
+	node_table_leave(t->nodes, ret_slots, ret_names);
 	t->nodes = NULL;
 }
 
@@ -543,6 +564,21 @@ void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *u
 	if (!way || node_table_set_name(t->nodes, i->id, 0, way) < 0)
 		node_table_clear_name(t->nodes, i->id);
 	node_table_set_state(node_table_slot(t->nodes, i->id), NODE_ORPHAN);
+}
+
+int inode_orphan_path(struct union_fs *t, uint32_t id, char ret[PATH_MAX])
+{
+	uint32_t parent;
+	const char *path;
+	size_t len;
+
+	LOCK_SCOPE(&t->inodes->lock);
+	len = node_table_name(t->nodes, id, &parent, &path);
+	if (!len || parent || len >= PATH_MAX)
+		return -ENOENT;
+	memcpy(ret, path, len);
+	ret[len] = '\0';
+	return 0;
 }
 
 void inode_note_nameless_locked(struct inode *i)

@@ -16,6 +16,18 @@ uint64_t inode_unresolved_key(const struct node_slot *s)
 	return s->upper_ino ? s->upper_ino : s->ino;
 }
 
+/* The number in its layer of what a snapshot has: that which it had in the upper. 0: no snapshot
+ * has it. */
+static uint64_t snapshot_ino(struct union_fs *t, const struct inode_found *f)
+{
+	struct layer *const *layers;
+
+	if (f->has_upper || !f->lower)
+		return 0;
+	image_layers(t->image, &layers);
+	return layers[f->lower->layer]->is_snapshot ? f->lower->d_ino : 0;
+}
+
 static bool is_what_it_was(struct union_fs *t, const struct inode *i, const struct inode_found *f)
 {
 	const struct node_slot *s = node_table_slot(t->nodes, i->id);
@@ -23,7 +35,8 @@ static bool is_what_it_was(struct union_fs *t, const struct inode *i, const stru
 	if (f->type != i->type)
 		return false;
 	if (s->upper_ino)
-		return f->has_upper && f->upper_ino == s->upper_ino;
+		return (f->has_upper && f->upper_ino == s->upper_ino) ||
+		       snapshot_ino(t, f) == s->upper_ino;
 	/* A server that did not live to say so may have copied it up. */
 	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
 }
@@ -77,7 +90,7 @@ int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct
 
 struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *f)
 {
-	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino };
+	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino, snapshot_ino(t, f) };
 
 	LOCK_SCOPE(&t->inodes->lock);
 	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)

@@ -183,6 +183,7 @@ static int entry_ino(struct union_fs *t, struct inode *dir, const char *name,
 	return 0;
 }
 
+/* The next of the lower names; n: of them. */
 static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t *pos,
 		      struct lookup_entry *ret)
 {
@@ -194,10 +195,11 @@ static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t 
 		if (r < 0)
 			return r;
 	}
-	while (*pos < n) {
-		struct image_entry *e = image_child(dir->lower, (*pos)++);
+	for (size_t k = n ? image_at_place(dir->lower, *pos) : 0; k < n; k++) {
+		struct image_entry *e = image_child(dir->lower, k);
 		struct upper_dir_entry up;
 
+		*pos = image_place(dir->lower, k);
 		if (!d || !upper_dir_find(d, e->name, &up)) {
 			ret->type = e->type;
 			ret->ino = image_ino(t->image, e);
@@ -215,29 +217,50 @@ static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t 
 	return 0;
 }
 
-int lookup_next(struct union_fs *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret)
+/* The next of the names that the upper alone has, unless it comes behind *pos. first: the place of
+ * the first of them. */
+static int next_upper(struct union_fs *t, struct inode *dir, uint64_t first, uint64_t from,
+		      uint64_t *pos, struct lookup_entry *ret)
 {
-	ssize_t n = dir->lower ? image_count(t->image, dir->lower) : 0;
-	struct upper_dir *d;
 	struct upper_dir_entry up;
-	uint64_t seq;
-	int r;
+	struct upper_dir *d;
+	char name[NAME_MAX + 1];
+	uint64_t seq = from > first ? from - first : 0;
+	int r = upper_listing(t, dir, &d);
 
-	if (n < 0)
-		return (int)n;
-	r = next_lower(t, dir, (size_t)n, pos, ret);
-	if (r != 0 || !dir->has_upper)
-		return r;
-	r = upper_listing(t, dir, &d);
 	if (r < 0)
 		return r;
-	seq = *pos - (uint64_t)n;
-	if (!upper_dir_next(d, &seq, ret->name, &up))
+	if (!upper_dir_next(d, &seq, name, &up) || first + seq >= *pos)
 		return 0;
-	*pos = (uint64_t)n + seq + 1;
+	*pos = first + seq;
+	strcpy(ret->name, name);
 	ret->type = up.type;
 	r = entry_ino(t, dir, ret->name, &up, NULL, &ret->ino);
 	return r < 0 ? r : 1;
+}
+
+int lookup_next(struct union_fs *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret)
+{
+	const ssize_t n = dir->lower ? image_count(t->image, dir->lower) : 0;
+	const uint64_t from = *pos;
+	uint64_t first, next = from;
+	int r, is_upper = 0;
+
+	if (n < 0)
+		return (int)n;
+	first = dir->lower ? image_lower_places(dir->lower) : 0;
+	r = next_lower(t, dir, (size_t)n, &next, ret);
+	if (r < 0)
+		return r;
+	if (!r)
+		next = UINT64_MAX;
+	if (dir->has_upper && next >= first)
+		is_upper = next_upper(t, dir, first, from, &next, ret);
+	if (is_upper < 0)
+		return is_upper;
+	if (r || is_upper)
+		*pos = next + 1;
+	return r || is_upper;
 }
 
 int lookup_dir_is_empty(struct union_fs *t, struct inode *dir)

@@ -135,6 +135,13 @@ void node_table_free(struct node_table *t)
 	free(t);
 }
 
+void node_table_leave(struct node_table *t, int *ret_slots, int *ret_names)
+{
+	*ret_slots = steal_fd(&t->slots.memfd);
+	*ret_names = steal_fd(&t->names.memfd);
+	node_table_free(t);
+}
+
 void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names)
 {
 	*ret_slots = t->slots.memfd;

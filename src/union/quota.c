@@ -12,6 +12,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/lock.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/sys/dir_walk.h"
@@ -317,8 +318,9 @@ static int count_entry(void *arg, int dirfd, const char *name, const struct stat
 	struct quota *q = arg;
 
 	(void)dirfd;
-	if (!strncmp(name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN) || st->st_dev != q->dev ||
-	    whiteout_is_device(st->st_mode, st->st_rdev))
+	if ((!strncmp(name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN) &&
+	     strcmp(name, BRANCH_DIR_NAME) != 0) ||
+	    st->st_dev != q->dev || whiteout_is_device(st->st_mode, st->st_rdev))
 		return 0;
 	note_counted(q, st);
 	return S_ISDIR(st->st_mode);

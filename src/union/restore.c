@@ -6,6 +6,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/image_hidden.h"
 #include "veneer/layer/partial_xattr.h"
 
 #include <dirent.h>
@@ -116,6 +117,8 @@ static int find_hidden(struct union_fs *t, struct inode *i, const struct remains
 
 	if (r == 0 && (e->type != i->type || image_ino(t->image, e) != i->ino))
 		r = -ENOENT;
+	if (r == -ENOENT && *m->path)
+		r = image_hidden_find(t->image, m->path, i->type, i->ino, &e);
 	if (r == 0)
 		*f = (struct inode_found){ .type = e->type, .lower = e, .ino = i->ino };
 	return r;

@@ -9,16 +9,13 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/listing_place.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/stats.h"
 
 #include <dirent.h>
 #include <stdatomic.h>
 #include <string.h>
-
-/* Positions are counted from the lower names on, and fit 31 bits: there are programs with such
- * offsets. */
-#define SEQ_MASK 0x3fffffffu
 
 #define GROUP_KNOWN	(1ull << 32)
 #define GROUP_FORGOTTEN (1ull << 33)
@@ -172,10 +169,10 @@ static void sort_locked(struct upper_dir *d) REQUIRES(d->lock)
 /* Of two names of one hash the later one stands behind. */
 static uint64_t free_seq(const struct upper_dir *d, uint64_t hash)
 {
-	uint64_t seq = hash >> 32 & SEQ_MASK;
+	uint64_t seq = listing_place(hash, true);
 
 	while (htab_first(&d->by_seq, seq))
-		seq = (seq + 1) & SEQ_MASK;
+		seq = (seq + LISTING_PLACE_STEP) & LISTING_PLACE_MASK;
 	return seq;
 }
 

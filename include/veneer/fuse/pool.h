@@ -21,6 +21,8 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
  * the others. 0, also if the mount is gone already. -ETIMEDOUT: a request takes longer than
  * timeout_ms; ended is called after it. */
 int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms);
+/* Go on after such a time-out. 0; -ENOENT: it has ended after all; -errno, and it ends. */
+int pool_resume(struct pool *p, uint64_t number);
 /* The number of members whose `ended` has not returned. */
 size_t pool_count(struct pool *p);
 /* End the threads and wait for them. The pool has no members. */

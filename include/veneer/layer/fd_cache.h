@@ -43,6 +43,10 @@ void fd_cache_note_writable(struct fd_cache_slot *s);
 bool fd_cache_is_writable(struct fd_cache_slot *s);
 /* Close and empty. Nobody has it pinned. */
 void fd_cache_drop(struct fd_cache_slot *s);
+/* The same, if nobody has it pinned. */
+bool fd_cache_drop_idle(struct fd_cache_slot *s);
+/* Empty, and leave its descriptor, or -1, open to the caller. Nobody else uses the slot. */
+int fd_cache_steal(struct fd_cache_slot *s);
 /* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share.
  * That is eight ninths of what it and all others leave free: however greedy some are, there is
  * something left for the next. */

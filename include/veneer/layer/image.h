@@ -69,6 +69,13 @@ int image_stat(struct image *img, struct image_entry *e, struct stat *ret);
 /* Children in a fixed order, 0..n-1. Negative: -errno. */
 ssize_t image_count(struct image *img, struct image_entry *dir);
 struct image_entry *image_child(struct image_entry *dir, size_t i);
+/* Places in listings, which stay when an upper becomes a snapshot: those of the names that lower
+ * layers have come first, below the result; places of names of snapshots alone are by their hash
+ * (listing_place.h). The directory is loaded. */
+uint64_t image_lower_places(const struct image_entry *dir);
+uint64_t image_place(const struct image_entry *dir, size_t i);
+/* The first child that has this place or a later one; the number of children: none. */
+size_t image_at_place(const struct image_entry *dir, uint64_t place);
 /* The entry's place among its parent's children. Not for the root. */
 size_t image_index(const struct image_entry *e);
 /* Subdirectories among the children; the directory is loaded. */

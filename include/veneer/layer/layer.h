@@ -25,6 +25,8 @@ struct layer {
 			    then */
 	bool is_mappable; /* its root's file system has windows (mmap_cache.h), and is local */
 	bool is_static; /* layer_trust_remote; constant by then */
+	bool is_snapshot; /* of an upper, in its hidden directory (branch_dir.h); constant by then
+			   */
 	bool is_upper; /* opened for writing by the mount that owns it */
 	const char *override; /* attribute that holds owners and modes, or NULL (mode_xattr.h) */
 	bool is_doubted; /* what the owner of a file may write is not believed as such

@@ -38,6 +38,8 @@ struct mount {
 	bool is_sb_member; /* it is one of several of one file system (shared_sb.h), */
 	struct sb_member *sb_member; /* namely this one; NULL: the common mount */
 	uint64_t node_base; /* added to node ids for the kernel (shared_sb.h) */
+	uint64_t
+		snapshot; /* that the upper stood on when its layers were opened (branch_chain.h) */
 	uint64_t key; /* of its intents (intent_log.h); 0: no journal is kept */
 };
 
@@ -50,20 +52,26 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 		  size_t err_size);
 /* Open the mount of a dead server again, with the memory files of its node table (node_table_fds),
  * so that node ids, generations and inode numbers stay; and of its locks (locks_fd; -1: the kernel
- * keeps them). Takes over the descriptors, also on failure. image: that of another mount, which
- * shared it; NULL: that of its layers. If the upper's file system is read-only by now, the mount is
- * frozen: it can be read, and gets no request that changes anything. */
+ * keeps them). Those that it takes over are -1 then, also on failure. image: that of another mount,
+ * which shared it; NULL: that of its layers. If the upper's file system is read-only by now, the
+ * mount is frozen: it can be read, and gets no request that changes anything. */
 struct mount_saved_tables {
 	int slots_fd, names_fd, locks_fd;
 	struct image *image;
 };
 int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
-		    const struct mount_saved_tables *saved, char *err, size_t err_size);
+		    struct mount_saved_tables *saved, char *err, size_t err_size);
 /* Trace what the mount reads first, and read ahead by the profile of its image. After INIT and
  * before the next request. */
 void mount_start_prefetch(struct mount *m);
 /* Release everything. The kernel's mount is gone. */
 void mount_close(struct mount *m);
+/* Leave it as a server that dies does, for mount_reopen_at: unlinked files stay, the work directory
+ * too, and the upper is locked as long as a descriptor of that lock is open elsewhere. The mount
+ * keeps no locks of files. The memory files of the node table are the caller's. First, unless it is
+ * volatile, all of the upper is synced and its map marked as such. 0; -errno: that failed, and it
+ * is left all the same. */
+int mount_leave(struct mount *m, int *ret_slots, int *ret_names);
 /* Does the kernel keep what programs write, and send it later (writeback=on)? Then size and times
  * of a regular file are the kernel's until it has. */
 bool mount_keeps_writes(const struct mount *m);

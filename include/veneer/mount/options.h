@@ -38,6 +38,10 @@ enum writeback_mode { WRITEBACK_AUTO, WRITEBACK_ON, WRITEBACK_OFF };
 /* File locks are kept by the kernel or the server. */
 enum locking { LOCKING_LOCAL, LOCKING_SERVER };
 
+/* Snapshots are taken when they can be, or must always be possible: then the kernel writes no file
+ * of the upper by itself. */
+enum branches_mode { BRANCHES_OFF, BRANCHES_ON };
+
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL  UINT32_MAX
 
@@ -70,6 +74,7 @@ struct mount_opts {
 	enum partial_mode partial;
 	enum writeback_mode writeback;
 	enum locking locks;
+	enum branches_mode branches;
 	enum promote_policy_mode promote; /* -o promote=off|auto|eager|written|RATE */
 	uint64_t promote_rate; /* bytes a second */
 	uint64_t promote_max; /* -o promote_max=: bytes of `written` */

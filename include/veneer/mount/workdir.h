@@ -23,6 +23,8 @@ struct workdir {
 int workdir_open(int top, const char *path, struct workdir *ret, char *err, size_t err_size);
 /* Remove it with its contents. WORKDIR_NONE is ignored, and files that cannot be removed. */
 void workdir_close(struct workdir *w);
+/* Leave it to a later workdir_open, which reuses or removes it. */
+void workdir_leave(struct workdir *w);
 /* Attribute of a mount's root: the path of the mount's own directory, for processes that may
  * unmount it. The directory is removed last, when the upper is closed. */
 #define WORKDIR_ATTR	    "system.veneer.work"

@@ -10,6 +10,7 @@
  * with pages, and not with a backing file. */
 #pragma once
 
+#include "veneer/union/inode.h"
 #include "veneer/union/node_table.h"
 
 #define PASSTHROUGH_TABLE_MAX 4096 /* registrations of one mount */
@@ -21,13 +22,21 @@ enum passthrough_table_kind {
 	PASSTHROUGH_TABLE_UPPER =
 		2, /* an upper file that says all of its bytes itself: for reading and writing */
 	PASSTHROUGH_TABLE_FLAT = 3, /* the flat copy of a lower file (flat_copy.h): as LOWER */
-	PASSTHROUGH_TABLE_LEFT = 4, /* a flat copy of a dead server: for whoever has it open */
+	PASSTHROUGH_TABLE_LEFT = 4, /* a flat copy of a dead server, or what was the upper's before
+				       a snapshot: for whoever has it open */
+	PASSTHROUGH_TABLE_UPPER_READ = 5, /* UPPER of which no open that is left may write; UPPER
+					     itself may be written */
 };
+
+static inline bool passthrough_table_is_upper(enum passthrough_table_kind kind)
+{
+	return kind == PASSTHROUGH_TABLE_UPPER || kind == PASSTHROUGH_TABLE_UPPER_READ;
+}
 
 /* Is it shown only while nothing of the file has changed? */
 static inline bool passthrough_table_is_below(enum passthrough_table_kind kind)
 {
-	return kind != PASSTHROUGH_TABLE_NONE && kind != PASSTHROUGH_TABLE_UPPER;
+	return kind != PASSTHROUGH_TABLE_NONE && !passthrough_table_is_upper(kind);
 }
 
 enum passthrough_table_way {
@@ -109,5 +118,11 @@ void passthrough_table_reap(struct passthrough_table *b);
  * Idle, unless the file is open on it; of a flat copy, which no other server knows, it serves those
  * opens alone. 0 or -ENOMEM. */
 int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s);
+/* Give back the upper's registrations that no open uses. -ETXTBSY: a file of it is open for writing
+ * past us, or was since it was open on this registration. */
+int passthrough_table_release_idle(struct passthrough_table *b, struct union_fs *t);
+/* The upper is about to become a lower layer: what is open on its files, alone for reading, stays
+ * as a lower file's is. */
+void passthrough_table_freeze(struct passthrough_table *b, struct union_fs *t);
 /* Registrations held. */
 size_t passthrough_table_count(struct passthrough_table *b);

@@ -18,6 +18,11 @@ int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *e
  * sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 
+/* Have a snapshot taken of the mount whose root, or whose upper, root is the stat of. name: "" for
+ * one that the server chooses; on success the snapshot's, malloc'd. Results as client_flatten. */
+int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
+		    size_t err_size);
+
 /* Have the mount whose root, or whose upper, root is the stat of make its partial files ordinary
  * ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
  * such mount; other -errno and a sentence. */

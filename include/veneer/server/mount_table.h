@@ -15,6 +15,13 @@ struct served_mount;
 struct served_place {
 	unsigned dev_major, dev_minor; /* of the mounted file system */
 	ino_t mount_ns; /* 0: not known */
+	uint64_t number; /* the table's, of a mount that is started */
+};
+
+/* A mount, or its upper, by device and inode number of its root. */
+struct mount_table_target {
+	unsigned dev_major, dev_minor;
+	uint64_t ino;
 };
 
 /* changed is called from any thread when a mount is gone or one makes room. supervisor_state: where
@@ -69,6 +76,17 @@ size_t mount_table_count(struct mount_table *r);
 void mount_table_each(struct mount_table *r,
 		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
 		      void *arg);
+bool mount_table_is_at(const struct mount *m, const struct served_place *at,
+		       const struct mount_table_target *t);
+/* Call step while the mount with this number (served_place), which has an upper, is open nowhere:
+ * it is left as by a death of the server, and opened anew afterwards, in the same file system, with
+ * all that programs have open. All of its upper is synced by then, unless it is volatile. upper_fd:
+ * the root of its upper, which stays locked. What step gives; what mount_freeze_check refuses;
+ * -ENOENT: there is no such mount; -EBUSY: it ends, or is being replaced; -EAGAIN: a request does
+ * not end; -EOPNOTSUPP: of a shared superblock, with locks of files, or not saved for the next
+ * server; -ENOTCONN: it was lost. */
+int mount_table_replace(struct mount_table *r, uint64_t id, int (*step)(void *arg, int upper_fd),
+			void *arg);
 /* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some
  * seconds. */
 void mount_table_end_all(struct mount_table *r);

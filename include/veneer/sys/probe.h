@@ -41,6 +41,8 @@ bool probe_true_extents(int fd);
 /* After a power cut a block of the file system that fd is on reads as zeros, or as it was written
  * whole; false when in doubt. Also where no power cut leaves anything. */
 bool probe_is_ordered(int fd);
+/* btrfs: fsync logs a file, and of names that were moved not all. */
+bool probe_wants_whole_sync(int fd);
 
 /* May this process do more to a file than its owner? True where trusted.* attributes are there for
  * it: it has CAP_SYS_ADMIN in the first user namespace, as root has. In doubt true: what the owner

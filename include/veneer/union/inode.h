@@ -55,6 +55,8 @@ struct union_fs {
 	struct fd_cache_share held; /* of its files without a name; see upper_hold */
 	_Atomic bool has_held_all; /* that was refused, and has been said */
 	_Atomic bool has_said_unguarded; /* no room for a guard (metacopy_guard.h) */
+	_Atomic int sync_error; /* of a sync of the whole upper, of which no program hears; 0 */
+	bool has_branches; /* the kernel writes no upper file past us (branches=on); constant */
 	struct quota *quota; /* what the upper may take (quota.h); NULL: all there is */
 	struct stats *stats; /* NULL: what happens counts for the process alone */
 
@@ -105,6 +107,9 @@ int inode_table_init(struct union_fs *t);
  * another version; -ENOMEM; -errno. */
 int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd);
 void inode_table_release(struct union_fs *t);
+/* As a server that dies leaves it: what inode_table_attach takes stays open, the descriptors that
+ * slots hold too. The memory files are the caller's. */
+void inode_table_leave(struct union_fs *t, int *ret_slots, int *ret_names);
 
 static inline void union_fs_note_own(struct union_fs *t)
 {
@@ -274,6 +279,8 @@ int inode_note_tied(struct union_fs *t, uint32_t id, int change);
 /* And so many are: of what a dead server left, perhaps those of nobody. */
 unsigned inode_count_tied(struct union_fs *t, uint32_t id);
 
+/* The path in the image of what a node without name shows. 0 or -ENOENT. */
+int inode_orphan_path(struct union_fs *t, uint32_t id, char ret[PATH_MAX]);
 /* The upper file of an inode without name lost its last link. No effect while a name leads to it.
  */
 void inode_note_gone(struct union_fs *t, struct inode *i);

@@ -66,6 +66,8 @@ int node_table_new(struct node_table **ret);
  * -errno. */
 int node_table_attach(int slots_fd, int names_fd, struct node_table **ret);
 void node_table_free(struct node_table *t);
+/* Likewise, but its memory files stay open, and are the caller's. */
+void node_table_leave(struct node_table *t, int *ret_slots, int *ret_names);
 /* The memory files of the table; borrowed. */
 void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names);
 /* Call fn for each descriptor that a slot of such a memory file holds, without attaching it;

@@ -331,7 +331,7 @@ static void test_options_table__what_holds_is_said_with_the_defaults(void **stat
 	assert_int_equal(options_in_effect(&o, &text), 0);
 	assert_string_equal(
 		text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks="
-		      "server,promote=auto,"
+		      "server,branches=off,promote=auto,"
 		      "layers=auto,prefetch=off,private,timeout=1,"
 		      "promote_max=1048576,size=1024," KERNEL_ROOT NOATIME);
 	free(text);

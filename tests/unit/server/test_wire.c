@@ -31,6 +31,10 @@ static struct wire_message sample(enum wire_type type)
 	case WIRE_READY:
 		m.flags = WIRE_READY_READONLY;
 		break;
+	case WIRE_SNAPSHOT:
+		m.text = hello;
+		m.text_len = strlen(hello);
+		/* fall through */
 	case WIRE_FLATTEN:
 		m.size = 1234567;
 		m.dev_major = 8;

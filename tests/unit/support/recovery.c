@@ -119,15 +119,16 @@ static void close_unkept(int fd, void *arg)
 
 int recovery_take(struct recovery *h, int slots, int names)
 {
+	struct mount_saved_tables saved = { slots, names, -1, NULL };
 	struct mount_opts opts;
 	struct mount_dirs dirs;
 	int r;
 
 	parse(h, &opts);
 	copy_dirs(&h->dirs, &dirs);
-	r = mount_reopen_at(&h->d->m, &opts, &dirs,
-			    &(struct mount_saved_tables){ slots, names, -1, NULL }, h->d->err,
-			    sizeof(h->d->err));
+	r = mount_reopen_at(&h->d->m, &opts, &dirs, &saved, h->d->err, sizeof(h->d->err));
+	closep(&saved.slots_fd);
+	closep(&saved.names_fd);
 	if (r < 0)
 		mount_close(&h->d->m);
 	else

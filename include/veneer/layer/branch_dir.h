@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The snapshots of an upper, in a hidden directory of its root (doc/SPEC.md, section 5): each is
+ * what the root had when it was taken, moved there entry by entry, and a chain says how they stand
+ * on one another. A crash at any moment leaves the tree as it was before a step, or as it is after
+ * it. */
+#pragma once
+
+#include "veneer/layer/branch_chain.h"
+
+#define BRANCH_DIR_NAME ".wh..wh.branches"
+
+/* The chain of the layer at rootfd. 0; -ENOENT: it has none; -EUCLEAN, -EPROTO as
+ * branch_chain_parse; -errno. */
+int branch_dir_load(int rootfd, struct branch_chain *ret);
+/* The root of a snapshot of that layer, for reading: a descriptor, or -errno. No symlink is
+ * followed. */
+int branch_dir_open(int rootfd, uint64_t id);
+
+/* The path of that root, malloc'd; NULL on no memory. */
+char *branch_dir_path(const char *root, uint64_t id);
+/* The snapshot that was being taken when a crash came, and which the chain does not have: until it
+ * is taken back, its entries stand right below those of the root. *ret: 0 if there is none. 0;
+ * -EUCLEAN: there are several; -errno. */
+int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *ret);
+
+/* Finish or take back what was under way when the last mount ended. Before anything else looks into
+ * the upper, which is locked. 0, also when there was nothing, or -errno. */
+int branch_dir_recover(int rootfd);
+/* Move all entries of the root, which gets no request meanwhile, into a new snapshot `id`, whose
+ * root has the attributes of this one, and make next, which has that snapshot, the chain. All of it
+ * is on the disk when this returns, unless is_volatile. 0, or -errno and everything is where it
+ * was. */
+int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bool is_volatile);

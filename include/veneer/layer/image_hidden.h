@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that an image does not show, since a layer further up has another one of their name or
+ * none, but which programs have open: a snapshot that was taken hides what its upper had hidden. */
+#pragma once
+
+#include "veneer/layer/image.h"
+
+/* The directory that is shown for a path's. 0; -ENOENT; -errno. */
+int image_hidden_dir(struct image *img, const char *path, struct image_entry **ret);
+/* The entry, of this type and presented number, of that path in one of the layers below the one
+ * that hides it. Its directory is shown. It lives as long as the image, is in no listing, and is
+ * no directory. 0; -ENOENT; -errno. */
+int image_hidden_find(struct image *img, const char *path, uint8_t type, uint64_t ino,
+		      struct image_entry **ret);

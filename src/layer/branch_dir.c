@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A snapshot is filled as "<id>.new" and gets its name when the chain has it: so a later mount
+ * knows from the chain whether what it finds is to be finished or to be taken back. */
+#include "veneer/layer/branch_dir.h"
+
+#include "veneer/base/array.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/probe.h"
+#include "veneer/sys/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CHAIN	  "chain"
+#define CHAIN_NEW "chain.new"
+#define NEW	  ".new"
+#define DIGITS	  16
+
+struct place {
+	char name[DIGITS + sizeof(NEW)];
+};
+
+static struct place place_of(uint64_t id, const char *suffix)
+{
+	struct place p;
+
+	snprintf(p.name, sizeof(p.name), "%016" PRIx64 "%s", id, suffix);
+	return p;
+}
+
+static int open_dir(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Where it cannot be opened there is one only if it can be seen: some file systems refuse such
+ * names, and of a root that may not be searched nothing is shown. */
+static int open_branches(int rootfd)
+{
+	int fd = open_dir(rootfd, BRANCH_DIR_NAME);
+	struct stat st;
+
+	if (fd >= 0 || fd == -ENOENT)
+		return fd;
+	if (fstatat(rootfd, BRANCH_DIR_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == EIO || errno == ENOMEM ? -errno : -ENOENT;
+	return fd == -ELOOP || fd == -ENOTDIR ? -EUCLEAN : fd;
+}
+
+/* ---- reading ---- */
+
+static int read_text(int dir, char **ret, size_t *ret_len)
+{
+	_cleanup_(closep) int fd =
+		openat(dir, CHAIN, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_cleanup_(freep) char *text = NULL;
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return errno == ELOOP ? -EUCLEAN : -errno;
+	if (!S_ISREG(st.st_mode) || st.st_size > BRANCH_CHAIN_BYTES)
+		return -EUCLEAN;
+	text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return -ENOMEM;
+	n = file_pread(fd, text, (size_t)st.st_size, 0);
+	if (n < 0)
+		return (int)n;
+	*ret_len = (size_t)n;
+	*ret = steal_ptr(&text);
+	return 0;
+}
+
+static int load(int dir, struct branch_chain *ret)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t len = 0;
+	int r = read_text(dir, &text, &len);
+
+	return r ?: branch_chain_parse(text, len, ret);
+}
+
+int branch_dir_load(int rootfd, struct branch_chain *ret)
+{
+	_cleanup_(closep) int dir = open_branches(rootfd);
+
+	return dir < 0 ? dir : load(dir, ret);
+}
+
+int branch_dir_open(int rootfd, uint64_t id)
+{
+	_cleanup_(closep) int dir = open_branches(rootfd);
+	int fd = dir < 0 ? dir : open_dir(dir, place_of(id, "").name);
+
+	/* A crash came before it got its name, and nobody who may write has been here since. */
+	return dir >= 0 && fd == -ENOENT ? open_dir(dir, place_of(id, NEW).name) : fd;
+}
+
+char *branch_dir_path(const char *root, uint64_t id)
+{
+	char *ret;
+
+	return asprintf(&ret, "%s/" BRANCH_DIR_NAME "/%s", root, place_of(id, "").name) < 0 ? NULL
+											    : ret;
+}
+
+/* ---- moving ---- */
+
+struct names {
+	char **names;
+	size_t n;
+};
+
+static void names_release(struct names *l)
+{
+	for (size_t k = 0; k < l->n; k++)
+		free(l->names[k]);
+	free(l->names);
+}
+
+static int add_name(struct names *l, const char *name)
+{
+	char *copy = strdup(name);
+	int r = copy ? array_grow(&l->names, l->n) : -ENOMEM;
+
+	if (r < 0)
+		free(copy);
+	else
+		l->names[l->n++] = copy;
+	return r;
+}
+
+/* All that moves but the map: a listing is not to be changed meanwhile. */
+static int list(int dirfd, struct names *ret)
+{
+	int fd = open_dir(dirfd, "."), r = 0;
+	struct dirent *de;
+	DIR *d;
+
+	if (fd < 0)
+		return fd;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return -ENOMEM;
+	}
+	for (errno = 0; r == 0 && (de = readdir(d)); errno = 0)
+		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..") &&
+		    strcmp(de->d_name, BRANCH_DIR_NAME) && strcmp(de->d_name, MAPFILE_NAME))
+			r = add_name(ret, de->d_name);
+	if (r == 0 && errno)
+		r = -errno;
+	closedir(d);
+	return r;
+}
+
+static bool is_same_map(int dirfd, int other)
+{
+	struct stat st, st2;
+
+	return fstatat(dirfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstatat(other, MAPFILE_NAME, &st2, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_dev == st2.st_dev && st.st_ino == st2.st_ino;
+}
+
+/* Everything in one directory goes to the other. The map gets a second name there before, and loses
+ * this one in drop_map, so that wherever a partial file is, its map is there, too. */
+static int move_all(int from, int to)
+{
+	_cleanup_(names_release) struct names l = { 0 };
+	int r = 0;
+
+	if (linkat(from, MAPFILE_NAME, to, MAPFILE_NAME, 0) < 0 && errno != ENOENT &&
+	    !(errno == EEXIST && is_same_map(from, to)))
+		return -errno;
+	r = list(from, &l);
+	for (size_t k = 0; k < l.n && r == 0; k++)
+		r = mode_relax_rename(from, l.names[k], to, l.names[k], RENAME_NOREPLACE);
+	return r;
+}
+
+static int drop_map(int dirfd)
+{
+	return unlinkat(dirfd, MAPFILE_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* These are of the bytes and the numbers of one inode. */
+static bool is_of_one_inode(const char *attr)
+{
+	return !strcmp(attr, "security.ima") || !strcmp(attr, "security.evm");
+}
+
+static int copy_xattrs(int from, int to)
+{
+	_cleanup_(freep) char *names = NULL;
+	ssize_t len = xattr_list_alloc(from, "", &names);
+
+	if (len < 0)
+		return len == -EOPNOTSUPP ? 0 : (int)len;
+	for (const char *s = names; s && s < names + len; s += strlen(s) + 1) {
+		_cleanup_(freep) char *value = NULL;
+		ssize_t n = xattr_get_alloc(from, "", s, &value);
+		int r = n == -ENODATA || is_of_one_inode(s) ? 0
+			: n < 0				    ? (int)n
+				: xattr_set(to, "", s, value, (size_t)n, 0);
+
+		/* A label is the policy's to give. */
+		if (r == -EPERM && !strncmp(s, "security.", strlen("security.")))
+			r = 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* As the root was, so that it looks the same where a mount shows it as its own; but for its times,
+ * and for its mode, which must let its owner in. */
+static int copy_root(int rootfd, const struct stat *st, int to)
+{
+	struct stat own;
+
+	if (fstat(to, &own) < 0 || ((own.st_uid != st->st_uid || own.st_gid != st->st_gid) &&
+				    fchown(to, st->st_uid, st->st_gid) < 0))
+		return -errno;
+	if (fchmod(to, (st->st_mode & 07777) | 0700) < 0)
+		return -errno;
+	return copy_xattrs(rootfd, to);
+}
+
+/* ---- the chain ---- */
+
+static int write_text(int dir, const char *text, size_t len, bool is_volatile)
+{
+	_cleanup_(closep) int fd =
+		openat(dir, CHAIN_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	r = file_pwrite(fd, text, len, 0);
+	if (r == 0 && !is_volatile && fdatasync(fd) < 0)
+		r = -errno;
+	if (r == 0 && renameat(dir, CHAIN_NEW, dir, CHAIN) < 0)
+		r = -errno;
+	if (r < 0)
+		unlinkat(dir, CHAIN_NEW, 0);
+	return r;
+}
+
+static int store(int dir, const struct branch_chain *next, bool is_volatile)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t len;
+	int r = branch_chain_format(next, &text, &len);
+
+	r = r ?: write_text(dir, text, len, is_volatile);
+	/* It holds from here on, whatever a sync says. */
+	if (r == 0 && !is_volatile && fsync(dir) < 0)
+		log_error("cannot sync the chain of snapshots: %s", strerror(errno));
+	return r;
+}
+
+/* ---- taking one ---- */
+
+/* Entries that moved are on the disk before the chain says so, where the file system does not see
+ * to the order itself. */
+static int settle(int rootfd, bool is_volatile)
+{
+	if (is_volatile || (probe_is_ordered(rootfd) && !probe_wants_whole_sync(rootfd)))
+		return 0;
+	return syncfs(rootfd) < 0 ? -errno : 0;
+}
+
+/* The directory of all. What it inherits from the root would come into each snapshot. */
+static int make_branches(int rootfd)
+{
+	int fd;
+
+	if (mkdirat(rootfd, BRANCH_DIR_NAME, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = open_branches(rootfd);
+	if (fd >= 0) {
+		xattr_remove(fd, "", "system.posix_acl_default");
+		xattr_remove(fd, "", "system.posix_acl_access");
+	}
+	return fd;
+}
+
+static int make_dir(int rootfd, const struct stat *st, int dir, uint64_t id)
+{
+	const struct place p = place_of(id, NEW);
+	int to, r;
+
+	if (mkdirat(dir, p.name, 0700) < 0)
+		return -errno;
+	to = open_dir(dir, p.name);
+	r = to < 0 ? to : copy_root(rootfd, st, to);
+	if (r == 0)
+		return to;
+	closep(&to);
+	unlinkat(dir, p.name, AT_REMOVEDIR);
+	return r;
+}
+
+/* What cannot be moved back is found by branch_dir_recover. */
+static void take_back(int rootfd, int dir, int to, uint64_t id)
+{
+	int r = move_all(to, rootfd) ?: drop_map(to);
+
+	if (r < 0)
+		log_error("cannot take back a snapshot that failed: %s", strerror(-r));
+	else
+		unlinkat(dir, place_of(id, NEW).name, AT_REMOVEDIR);
+}
+
+/* Of a root that entries were moved from or to: programs see no other time of it. */
+static void restore_times(int rootfd, const struct stat *st)
+{
+	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+
+	if (futimens(rootfd, times) < 0)
+		log_debug("cannot restore the times of an upper's root: %s", strerror(errno));
+}
+
+static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
+		const struct branch_chain *next, bool is_volatile)
+{
+	_cleanup_(closep) int to = make_dir(rootfd, st, dir, id);
+	int r;
+
+	if (to < 0)
+		return to;
+	r = move_all(rootfd, to);
+	restore_times(to, st);
+	r = r ?: settle(rootfd, is_volatile) ?: drop_map(rootfd);
+	r = r ?: store(dir, next, is_volatile);
+	if (r < 0)
+		take_back(rootfd, dir, to, id);
+	return r;
+}
+
+int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bool is_volatile)
+{
+	MODE_RELAX_SCOPE(rootfd, "");
+	_cleanup_(closep) int dir = -1;
+	struct stat st;
+	int r = mode_relax_stat(rootfd, "", AT_EMPTY_PATH, &st);
+
+	if (r < 0)
+		return r;
+	dir = make_branches(rootfd);
+	if (dir < 0)
+		return dir;
+	r = fill(rootfd, &st, dir, id, next, is_volatile);
+	restore_times(rootfd, &st);
+	/* It is taken, whatever its name; the next mount looks after that. */
+	if (r == 0 && renameat2(dir, place_of(id, NEW).name, dir, place_of(id, "").name,
+				RENAME_NOREPLACE) < 0)
+		log_error("cannot name a snapshot: %s", strerror(errno));
+	return r;
+}
+
+/* ---- after a crash ---- */
+
+static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
+{
+	const struct place p = place_of(id, NEW);
+	_cleanup_(closep) int from = -1;
+	int r;
+
+	if (branch_chain_by_id(chain, id))
+		return renameat2(dir, p.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0
+			       ? -errno
+			       : 0;
+	from = open_dir(dir, p.name);
+	r = from < 0 ? from : move_all(from, rootfd) ?: drop_map(from);
+	if (r == 0 && unlinkat(dir, p.name, AT_REMOVEDIR) < 0)
+		r = -errno;
+	return r;
+}
+
+/* "<id>.new", and nothing else. */
+static bool read_new(const char *name, uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(name, &end, 16);
+	return *ret && !strcmp(place_of(*ret, NEW).name, name);
+}
+
+/* Where the file system keeps no order a crash may bring back the name that the map of the last
+ * snapshot had: that must not get what the live part has. */
+static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
+{
+	_cleanup_(closep) int last = chain->head ? open_dir(dir, place_of(chain->head, "").name)
+						 : -ENOENT;
+
+	if (last < 0)
+		return last == -ENOENT ? 0 : last;
+	return is_same_map(rootfd, last) ? drop_map(rootfd) : 0;
+}
+
+int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *ret)
+{
+	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(names_release) struct names l = { 0 };
+	int r = dir == -ENOENT ? 0 : dir < 0 ? dir : list(dir, &l);
+
+	*ret = 0;
+	for (size_t k = 0; k < l.n; k++) {
+		uint64_t id;
+
+		if (!read_new(l.names[k], &id) || branch_chain_by_id(chain, id))
+			continue;
+		if (*ret)
+			return -EUCLEAN;
+		*ret = id;
+	}
+	return r < 0 ? r : 0;
+}
+
+int branch_dir_recover(int rootfd)
+{
+	MODE_RELAX_SCOPE(rootfd, "");
+	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
+	_cleanup_(names_release) struct names l = { 0 };
+	int r;
+
+	if (dir < 0)
+		return dir == -ENOENT ? 0 : dir;
+	r = load(dir, &chain);
+	if (r == -ENOENT)
+		r = 0;
+	r = r ?: list(dir, &l);
+	for (size_t k = 0; k < l.n && r == 0; k++) {
+		uint64_t id;
+
+		if (read_new(l.names[k], &id))
+			r = recover_one(rootfd, dir, id, &chain);
+	}
+	return r ?: recover_map(rootfd, dir, &chain);
+}

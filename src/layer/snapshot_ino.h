@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inode number of what a snapshot has: the one that it had in the upper, before the snapshot
+ * was taken. That is the number of what it was copied from or is merged with, further down; else
+ * its own. */
+#pragma once
+
+#include "image-internal.h"
+
+struct snapshot_ino {
+	const struct layer *layer;
+	uint64_t mount; /* as layer_inner_mount */
+	ino_t ino;
+};
+
+/* Of the entry of img at a path in layers[idx]. False: it cannot be told. */
+bool snapshot_ino_find(struct image *img, size_t idx, const char *path, struct snapshot_ino *ret);

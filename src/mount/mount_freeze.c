@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/mount/mount_freeze.h"
+
+#include "veneer/base/array.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/publish.h"
+#include "veneer/layer/image_hidden.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/passthrough/passthrough_table.h"
+#include "veneer/union/inode_struct.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A file that only this descriptor leads to stays what it is. Another name of it would lead to the
+ * snapshot, and the map by which a partial one is read goes there. */
+static int check_held(int fd, uint8_t type)
+{
+	struct partial_xattr mark;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (type != DT_DIR && st.st_nlink)
+		return -EUSERS;
+	return type == DT_REG && source_read_mark(fd, "", &mark, NULL) != 0 ? -EUSERS : 0;
+}
+
+/* The directory that the union shows at a path of the image, as it does in any later image; NULL:
+ * none, or -errno in *r. */
+static struct inode *find_dir(struct union_fs *t, const char *path, size_t len, int *r)
+{
+	struct inode *dir = t->root;
+
+	inode_ref(t, dir);
+	for (const char *at = path, *end = path + len; at < end && inode_is_dir(dir);) {
+		struct inode *next;
+		char name[NAME_MAX + 1];
+		size_t n = 0;
+		struct stat st;
+
+		while (at + n < end && at[n] != '/' && n < NAME_MAX)
+			n++;
+		memcpy(name, at, n);
+		name[n] = '\0';
+		at += n + (at + n < end);
+		*r = lookup_name(t, dir, name, &next, &st);
+		if (*r < 0)
+			break;
+		inode_unref(t, dir);
+		dir = next;
+	}
+	if (*r == 0 && inode_is_dir(dir))
+		return dir;
+	inode_unref(t, dir);
+	return NULL;
+}
+
+/* What is shown of a lower layer although the upper hides it is found again in its directory
+ * (image_hidden.h), if that is where it was. */
+static int check_hidden(struct union_fs *t, uint32_t id)
+{
+	struct image_entry *below;
+	char path[PATH_MAX];
+	struct inode *dir;
+	const char *slash;
+	int r = inode_orphan_path(t, id, path);
+
+	if (r < 0)
+		return -EUSERS;
+	slash = strrchr(path, '/');
+	r = image_hidden_dir(t->image, path, &below);
+	dir = r == 0 ? find_dir(t, path, slash ? (size_t)(slash - path) : 0, &r) : NULL;
+	if (!dir)
+		return r == -ENOMEM || r == -EIO ? r : -EUSERS;
+	r = inode_lower(dir) == below ? 0 : -EUSERS;
+	inode_unref(t, dir);
+	return r;
+}
+
+static int check_orphan(struct union_fs *t, uint32_t id)
+{
+	const struct node_slot *s = inode_slot(t, id);
+
+	if (!s || s->state != NODE_ORPHAN || !s->nlookup)
+		return 0;
+	if (s->held_fd)
+		return check_held(s->held_fd - 1, s->type);
+	return s->type == DT_DIR ? 0 : check_hidden(t, id);
+}
+
+static int check_orphans(struct union_fs *t)
+{
+	int r = 0;
+
+	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t) && r == 0; id++)
+		r = check_orphan(t, id);
+	return r;
+}
+
+/* A lease for reading is given to nobody while a descriptor or a mapping may write the file. */
+static int ask_for_lease(int fd)
+{
+	char path[sizeof("/proc/self/fd/-2147483648")];
+	_cleanup_(closep) int reader = -1;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (reader < 0)
+		return -errno;
+	fd = fcntl(reader, F_SETLEASE, F_RDLCK);
+	return fd == 0 ? 0 : errno == EAGAIN || errno == EBUSY ? -ETXTBSY : -ENOLCK;
+}
+
+/* O_PATH: it keeps nobody from a lease. */
+static int open_path_of(int fd)
+{
+	char path[sizeof("/proc/self/fd/-2147483648")];
+	int ret;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ret = open(path, O_PATH | O_CLOEXEC);
+	return ret < 0 ? -errno : ret;
+}
+
+static int check_lease(struct union_fs *t, struct inode *i)
+{
+	_cleanup_(closep) int own = -1;
+	int fd, r = lookup_restore(t, i);
+
+	if (r < 0)
+		return -ETXTBSY;
+	/* Of a snapshot already. */
+	if (!inode_has_upper(i) || inode_is_orphan(i))
+		return 0;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	own = open_path_of(fd);
+	upper_unpin(i);
+	/* Ours may write, and so may one that a job of ours has just now. */
+	if (own < 0)
+		return own;
+	return fd_cache_drop_idle(&i->src.fd) ? ask_for_lease(own) : -ETXTBSY;
+}
+
+struct changing {
+	struct inode **v; /* referenced */
+	size_t n, cap;
+	int error;
+};
+
+/* Called with the table's lock. */
+static bool is_changing(void *arg, struct inode *i)
+{
+	struct changing *c = arg;
+
+	if (i->sync_error)
+		c->error = c->error ?: -EIO;
+	/* One that a dead server left has what that knew of it. */
+	if (c->error || !inode_is_mapped_past_us(i) || inode_is_orphan(i) ||
+	    (inode_is_resolved(i) && !inode_has_upper(i)))
+		return false;
+	c->error = array_reserve(&c->v, &c->cap, c->n + 1);
+	if (c->error)
+		return false;
+	c->v[c->n++] = i;
+	return true;
+}
+
+static int check_mappings(struct union_fs *t)
+{
+	struct changing c = { 0 };
+	int r;
+
+	inode_each(t, is_changing, &c);
+	r = c.error;
+	for (size_t k = 0; k < c.n; k++) {
+		r = r ?: check_lease(t, c.v[k]);
+		inode_unref(t, c.v[k]);
+	}
+	free(c.v);
+	return r;
+}
+
+int mount_freeze_check(struct mount *m)
+{
+	struct union_fs *t = &m->tree;
+	int r = t->sync_error ?: check_orphans(t);
+
+	publish_close(t);
+	if (r == 0 &&
+	    faccessat(t->upper->rootfd, PUBLISH_PENDING_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		r = -ENOTEMPTY;
+	/* Gives back what keeps a file open for writing and nobody uses. */
+	if (r == 0 && t->backing)
+		r = passthrough_table_release_idle(t->backing, t);
+	r = r ?: check_mappings(t);
+	if (r == 0 && t->backing)
+		passthrough_table_freeze(t->backing, t);
+	return r;
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "snapshot_take.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/layer/branch_dir.h"
+#include "veneer/sys/mode_relax.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPARE 64 /* descriptors that opening the mount anew may take */
+
+struct taking {
+	char *name; /* BRANCH_CHAIN_NAME_MAX + 1 bytes */
+	bool is_volatile;
+};
+
+static int draw_id(const struct branch_chain *c, uint64_t *ret)
+{
+	do {
+		if (getrandom(ret, sizeof(*ret), 0) != sizeof(*ret))
+			return -EIO;
+	} while (!*ret || branch_chain_by_id(c, *ret));
+	return 0;
+}
+
+/* The time in UTC, and a number if there is one of this second already. */
+static void name_by_time(const struct branch_chain *c, time_t now, char *name)
+{
+	char base[32];
+	struct tm tm;
+
+	gmtime_r(&now, &tm);
+	strftime(base, sizeof(base), "%Y%m%d-%H%M%S", &tm);
+	strcpy(name, base);
+	for (unsigned k = 2; branch_chain_by_name(c, name); k++)
+		snprintf(name, BRANCH_CHAIN_NAME_MAX + 1, "%s-%u", base, k);
+}
+
+/* One more on top of c, which the live part stands on then. */
+static int add(struct branch_chain *c, char *name, uint64_t *ret_id)
+{
+	struct branch_chain_entry e = { .parent = c->head };
+	struct timespec now;
+	int r = draw_id(c, &e.id);
+
+	if (r < 0)
+		return r;
+	clock_gettime(CLOCK_REALTIME, &now);
+	e.time_ns = now.tv_sec * 1000000000 + now.tv_nsec;
+	if (!*name)
+		name_by_time(c, now.tv_sec, name);
+	memcpy(e.name, name, sizeof(e.name));
+	r = branch_chain_add(c, &e);
+	if (r == 0)
+		*ret_id = c->head = e.id;
+	return r;
+}
+
+/* The chain as it would be. */
+static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_id)
+{
+	MODE_RELAX_SCOPE(upper_fd, "");
+	int r = branch_dir_load(upper_fd, c);
+
+	r = r == -ENOENT ? 0 : r;
+	return r ?: add(c, name, ret_id);
+}
+
+static int take(void *arg, int upper_fd)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	struct taking *t = arg;
+	uint64_t id;
+	int r = plan(upper_fd, t->name, &c, &id);
+
+	return r ?: branch_dir_take(upper_fd, id, &c, t->is_volatile);
+}
+
+static bool has_descriptors(int fd)
+{
+	int spare[SPARE], n = 0;
+
+	while (n < SPARE && (spare[n] = fcntl(fd, F_DUPFD_CLOEXEC, 3)) >= 0)
+		n++;
+	for (int k = 0; k < n; k++)
+		close(spare[k]);
+	return n == SPARE;
+}
+
+/* Before the mount is held up for it. */
+static int would_take(int upper_fd, const char *wanted)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	char name[BRANCH_CHAIN_NAME_MAX + 1];
+	uint64_t id;
+
+	strcpy(name, wanted);
+	if (upper_fd < 0)
+		return -EROFS;
+	return has_descriptors(upper_fd) ? plan(upper_fd, name, &c, &id) : -EMFILE;
+}
+
+static const char *why(int r)
+{
+	switch (r) {
+	case -EROFS:
+		return "the mount has no upper that it may write";
+	case -ENOENT:
+		return "the mount has just ended";
+	case -EEXIST:
+		return "there is a snapshot of this name";
+	case -E2BIG:
+		return "the upper has as many snapshots as it can have";
+	case -EUCLEAN:
+		return "the chain of its snapshots is damaged";
+	case -EPROTO:
+		return "a newer version wrote the chain of its snapshots";
+	case -EOPNOTSUPP:
+		return "not of a mount with share=pages or locks=server, nor of a server without a "
+		       "supervisor";
+	case -ETXTBSY:
+		return "a file of the upper is open for writing by the kernel itself: mount with "
+		       "io=cached, or close it";
+	case -ENOLCK:
+		return "whether the kernel writes a file of the upper by itself cannot be told "
+		       "here: mount with branches=on";
+	case -ENOTEMPTY:
+		return "a copy of a file with several names is half done: mount it again";
+	case -EUSERS:
+		return "a file is open that was removed, or whose name another file took: close it";
+	case -EBUSY:
+		return "the mount ends, or another snapshot is being taken";
+	case -EAGAIN:
+		return "a request of the mount does not end";
+	case -ENOTCONN:
+		return "the mount was lost; the server's log says why";
+	default:
+		return strerror(-r);
+	}
+}
+
+void snapshot_take_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
+{
+	if (len <= BRANCH_CHAIN_NAME_MAX)
+		snprintf(ret, BRANCH_CHAIN_NAME_MAX + 1, "%.*s", (int)len, text);
+	else
+		strcpy(ret, "/");
+}
+
+struct found {
+	const struct mount_table_target *target;
+	uint64_t number; /* 0: no mount fits */
+	bool is_volatile;
+	int upper_fd; /* -1: it has none that it may write */
+};
+
+static void look(struct mount *m, const struct served_place *at, void *arg)
+{
+	struct found *f = arg;
+
+	if (f->number || !mount_table_is_at(m, at, f->target))
+		return;
+	f->number = at->number;
+	f->is_volatile = m->opts.is_volatile;
+	if (m->tree.upper && !m->is_frozen)
+		f->upper_fd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
+}
+
+int snapshot_take(struct mount_table *r, const struct mount_table_target *target,
+		  char name[BRANCH_CHAIN_NAME_MAX + 1], char *err, size_t err_size)
+{
+	struct found f = { .target = target, .upper_fd = -1 };
+	struct taking t = { .name = name };
+	_cleanup_(closep) int upper = -1;
+	int e;
+
+	mount_table_each(r, look, &f);
+	upper = f.upper_fd;
+	if (!f.number)
+		return -ENOENT;
+	t.is_volatile = f.is_volatile;
+	if (*name && !branch_chain_is_name(name)) {
+		snprintf(err, err_size,
+			 "a name is letters, digits, dots, dashes and underscores, at most %d, and "
+			 "begins with a letter or digit",
+			 BRANCH_CHAIN_NAME_MAX);
+		return -EINVAL;
+	}
+	e = would_take(upper, name);
+	e = e ?: mount_table_replace(r, f.number, take, &t);
+	if (e < 0)
+		snprintf(err, err_size, "%s", why(e));
+	return e == -ENOENT ? -ENOTCONN : e;
+}
