@@ -189,8 +189,11 @@ static int check(const struct job *job, struct output *o)
 {
 	struct check_result s = { 0 };
 	struct layer *l;
-	int r = layer_open(job->path, &l);
+	int r = offline_refuse_snapshots(job->path, "check");
 
+	if (r < 0)
+		return 1;
+	r = layer_open(job->path, &l);
 	if (r < 0) {
 		log_error("cannot open %s: %s", job->path, strerror(-r));
 		return 1;

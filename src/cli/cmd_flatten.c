@@ -213,6 +213,8 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 	signal(SIGXFSZ, SIG_IGN);
 	fd_cache_init();
 	file_guard_init();
+	if (offline_refuse_snapshots(opts->upper, "flatten") < 0)
+		return 1;
 	rootfd = open(opts->upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (rootfd < 0) {
 		log_error("cannot open upperdir %s: %s", opts->upper, strerror(errno));

@@ -18,6 +18,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+	{ "branch", cmd_branch, "mount what a snapshot shows, to be changed on its own" },
 	{ "check", cmd_check, "find damage in a layer, and repair it" },
 	{ "diff", cmd_diff, "list what a layer changes, or write it as the layer of an image" },
 	{ "du", cmd_du, "say what a layer takes" },
@@ -27,6 +28,8 @@ static const struct command commands[] = {
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
 	{ "profile", cmd_profile, "manage the prefetch profiles of images" },
 	{ "server", cmd_server, "serve mounts, in the foreground" },
+	{ "snapshot", cmd_snapshot, "keep what a mount in use has, and go on from there" },
+	{ "snapshots", cmd_snapshots, "list the snapshots of a mount or an upper" },
 	{ "stats", cmd_stats, "print the counters of the server" },
 	{ "top", cmd_top, "show what mounts are asked for, live" },
 	{ "umount", cmd_umount, "unmount, and say who holds a mount that is busy" },
@@ -40,11 +43,10 @@ static int print_help(void)
 	       "       veneer COMMAND [OPTION...] [ARGUMENT...]\n\n"
 	       "A union of directories that copies what is written block by block.\n\n");
 	for (size_t i = 0; i < COMMANDS; i++)
-		printf("  %-8s %s\n", commands[i].name, commands[i].does);
+		printf("  %-9s %s\n", commands[i].name, commands[i].does);
 	printf("\n"
 	       "  -h, --help     this text, as is \"help\"; COMMAND --help: its options\n"
-	       "  -V, --version  version, in fuse-overlayfs's form, as is \"version\"\n\n"
-	       "All of it is in veneer(1).\n");
+	       "  -V, --version  version, in fuse-overlayfs's form; more is in veneer(1)\n");
 	return 0;
 }
 

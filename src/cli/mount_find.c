@@ -104,6 +104,14 @@ static int put_path(struct buf *b, const char *path)
 	return r;
 }
 
+char *mount_find_path_option(const char *name, const char *path)
+{
+	_cleanup_(buf_release) struct buf b = { 0 };
+	int r = buf_put(&b, name, strlen(name)) ?: put_path(&b, path) ?: buf_put(&b, "", 1);
+
+	return r < 0 ? NULL : (char *)steal_ptr(&b.data);
+}
+
 char *mount_find_options(const struct report_mount *m, bool with_upper)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };

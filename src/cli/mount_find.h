@@ -19,6 +19,8 @@ bool mount_find_is_ours(const char *path);
 int mount_find_look(const char *given, const char *command, struct report *ret);
 /* ... which has an upper: its path, malloc'd. The same results. */
 int mount_find_upper(const char *given, const char *command, char **ret);
+/* NAME=PATH as -o takes it, malloc'd; name ends with its =. NULL when out of memory. */
+char *mount_find_path_option(const char *name, const char *path);
 /* -o for this mount: its lower layers and its upper, malloc'd. with_upper: the latter too. NULL
  * when out of memory. */
 char *mount_find_options(const struct report_mount *m, bool with_upper);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offline.h"
 
+#include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,4 +98,22 @@ int offline_options(const struct offline_args *a, struct mount_opts *ret)
 	ret->xattr_permissions = 0;
 	ret->is_offline = true;
 	return 0;
+}
+
+int offline_refuse_snapshots(const char *layer, const char *command)
+{
+	_cleanup_(closep) int fd = open(layer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct branch_chain c = { 0 };
+	uint64_t pending = 0;
+	int r = fd < 0 ? -ENOENT : branch_dir_load(fd, &c);
+
+	/* The first one may have been interrupted. */
+	if (r == -ENOENT && fd >= 0 && branch_dir_pending(fd, &c, &pending) < 0)
+		pending = 1;
+	branch_chain_release(&c);
+	if (r == -ENOENT && !pending)
+		return 0;
+	log_error("%s has snapshots (veneer snapshot), which veneer %s does not know yet", layer,
+		  command);
+	return -EOPNOTSUPP;
 }

@@ -23,3 +23,6 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 /* The layers that the lists name, as for mounting: lowerdir and upperdir are needed, workdir is
  * not. 0, or -EINVAL after a sentence on standard error. */
 int offline_options(const struct offline_args *a, struct mount_opts *ret);
+/* The tool does not know snapshots yet, and would take the live part of the layer for all of it: 0,
+ * or -EOPNOTSUPP after a sentence on standard error where the layer has any. */
+int offline_refuse_snapshots(const char *layer, const char *command);

@@ -55,6 +55,13 @@ def test_remote_layers(machine):
     assert "2 mounts of 1 image" in text
 
 
+def test_branches(machine):
+    need("sqlite3")
+    lines = machine.follow("doc/howto/branches.md").splitlines()
+    assert lines[0] == "filled" and lines[1:5] == ["106", "206", "306", "6"] and lines[5] == "206", lines
+    assert re.match(r"\* filled +\d{4}-\d\d-\d\dT", lines[6]) and len(lines) == 7, lines
+
+
 def test_latency(machine):
     text = machine.follow("doc/howto/latency.md")
     assert re.search(r"^processors kept awake: \d+ times?, .* in all; now: [a-z ]+$", text, re.M), text

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
+
+#include "usage.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/server/client.h"
+#include "veneer/server/rundir.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int print_usage(void)
+{
+	printf("usage: veneer snapshot MOUNTPOINT [NAME]\n\n"
+	       "Keep what a mount that is in use has in its upper, as a snapshot on which it goes\n"
+	       "on: what was written before this command is in it, and what is written later is\n"
+	       "not. Programs notice nothing. Prints the name of the snapshot.\n\n"
+	       "Exit code: 0; 1 when it could not be taken; 2 for wrong usage.\n");
+	return 0;
+}
+
+/* What the kernel still keeps of writes goes to the server first. */
+static int flush(const char *path, struct stat *ret)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, ret) < 0 || syncfs(fd) < 0) {
+		log_error("%s: %s", path, strerror(errno));
+		return -errno;
+	}
+	return 0;
+}
+
+int cmd_snapshot_take(const char *path, const char *name, char **ret_name)
+{
+	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
+	_cleanup_(closep) int fd = -1;
+	char err[PATH_MAX * 2] = "";
+	struct stat st;
+	int r = flush(path, &st);
+
+	if (r < 0)
+		return r;
+	r = rundir_open(&at, err, sizeof(err));
+	r = r ?: client_connect(&at, false, &fd, err, sizeof(err));
+	if (r == -ENOENT)
+		snprintf(err, sizeof(err), "no server is running: nobody listens at %s", at.path);
+	r = r ?: client_snapshot(fd, &st, name, ret_name, err, sizeof(err));
+	if (r < 0)
+		log_error("%s: %s", path, err);
+	return r;
+}
+
+static int snapshot(const char *path, const char *name)
+{
+	_cleanup_(freep) char *taken = NULL;
+
+	if (cmd_snapshot_take(path, name, &taken) < 0)
+		return 1;
+	printf("%s\n", taken);
+	return 0;
+}
+
+int cmd_snapshot(int argc, char **argv)
+{
+	static const struct option options[] = { { "help", no_argument, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage();
+		usage_wrong_option(argv, c);
+		return usage_hint("snapshot");
+	}
+	if (optind == argc)
+		usage_missing("MOUNTPOINT");
+	else if (argc - optind > 2)
+		usage_unexpected(argv[optind + 2]);
+	else
+		return snapshot(argv[optind], argc - optind == 2 ? argv[optind + 1] : "");
+	return usage_hint("snapshot");
+}
