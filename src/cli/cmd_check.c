@@ -7,9 +7,11 @@
 #include "terminal.h"
 #include "usage.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/fd_cache.h"
 #include "veneer/mount/mount.h"
 #include "veneer/mount/upper_lock.h"
@@ -44,24 +46,113 @@ static int print_usage(void)
 	return 0;
 }
 
-static int open_below(const struct mount_opts *opts, struct image **ret)
-{
-	struct layer **layers = calloc(opts->n_lower, sizeof(*layers));
-	size_t n = 0;
-	int r = layers ? 0 : -ENOMEM;
+/* Layers from the top down. */
+struct stack {
+	struct layer **layers;
+	size_t n;
+};
 
-	for (; r == 0 && n < opts->n_lower; n++) {
-		r = layer_open(opts->lower[n], &layers[n]);
-		if (r < 0) {
-			log_error("cannot open lowerdir %s: %s", opts->lower[n], strerror(-r));
-			break;
-		}
-	}
-	r = r ?: image_new(layers, n, ret);
-	while (n > 0)
-		layer_unref(layers[--n]);
-	free(layers);
+static void stack_release(struct stack *s)
+{
+	while (s->n > 0)
+		layer_unref(s->layers[--s->n]);
+	free(s->layers);
+}
+
+static int open_layer(const char *path, struct layer **ret)
+{
+	int r = layer_open(path, ret);
+
+	if (r < 0)
+		log_error("cannot open %s: %s", path, strerror(-r));
 	return r;
+}
+
+/* Also where a crash came before it got its name. */
+static int open_snapshot(const char *root, uint64_t id, struct layer **ret)
+{
+	_cleanup_(closep) int dir = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(freep) char *path = branch_dir_path(root, id);
+	int fd = dir < 0 ? -errno : path ? branch_dir_open(dir, id) : -ENOMEM;
+	int r = fd < 0 ? fd : layer_open_fd(fd, path, ret);
+
+	if (r < 0)
+		log_error("cannot open %s: %s", path ? path : root, strerror(-r));
+	return r;
+}
+
+/* l is taken over. */
+static int stack_add(struct stack *s, struct layer *l)
+{
+	int r = array_grow(&s->layers, s->n);
+
+	if (r < 0)
+		layer_unref(l);
+	else
+		s->layers[s->n++] = l;
+	return r;
+}
+
+/* A snapshot of the layer at this path, and what it stands on. */
+static int stack_add_snapshots(struct stack *s, const char *path, const struct branch_chain *c,
+			       uint64_t id)
+{
+	const size_t n = branch_chain_below(c, id, NULL);
+	_cleanup_(freep) uint64_t *ids = calloc(n + 1, sizeof(*ids));
+	int r = ids ? 0 : -ENOMEM;
+
+	if (ids)
+		branch_chain_below(c, id, ids);
+	for (size_t k = 0; r == 0 && k < n; k++) {
+		struct layer *l;
+
+		r = open_snapshot(path, ids[k], &l);
+		r = r ?: stack_add(s, l);
+	}
+	return r;
+}
+
+/* The snapshots of a layer; none is no error. */
+static int load_chain(const char *path, struct branch_chain *ret)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t pending = 0;
+	int r = fd < 0 ? -errno : branch_dir_load(fd, ret);
+
+	if (r == -ENOENT && fd >= 0)
+		r = 0;
+	if (r == 0)
+		r = branch_dir_pending(fd, ret, &pending);
+	if (r < 0)
+		log_error("%s: cannot read its snapshots: %s", path,
+			  r == -EUCLEAN ? "their chain is damaged" : strerror(-r));
+	else if (pending)
+		log_error("%s: a snapshot of it was interrupted: the next mount finishes that",
+			  path);
+	return pending ? -EBUSY : r;
+}
+
+static int stack_add_lower(struct stack *s, const char *path)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	struct layer *l;
+	int r = open_layer(path, &l);
+
+	r = r ?: stack_add(s, l);
+	r = r ?: load_chain(path, &c);
+	return r ?: stack_add_snapshots(s, path, &c, c.head);
+}
+
+/* What a layer is compared with: a snapshot that it stands on, if any, and the lower layers. */
+static int open_below(const struct mount_opts *opts, const struct branch_chain *c, uint64_t id,
+		      struct image **ret)
+{
+	_cleanup_(stack_release) struct stack s = { 0 };
+	int r = stack_add_snapshots(&s, opts->upper, c, id);
+
+	for (size_t k = 0; r == 0 && k < opts->n_lower; k++)
+		r = stack_add_lower(&s, opts->lower[k]);
+	return r ?: image_new(s.layers, s.n, ret);
 }
 
 /* A repair needs the layer for itself; only looking, a live mount is worth a warning. */
@@ -158,7 +249,8 @@ static int print_json(const char *path, const struct check_result *s, const stru
 
 struct job {
 	const char *path, *work; /* work: NULL, or the work directory */
-	struct image *below;
+	const struct mount_opts *opts; /* NULL: the lower layers are not known */
+	struct image *below; /* check_on's */
 	enum check_mode mode;
 };
 
@@ -184,24 +276,57 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	return r;
 }
 
-/* Exit code. */
+/* Adds to *s. l is given back. 0 or -errno. */
+static int check_one(struct layer *l, const struct job *job, struct output *o,
+		     struct check_result *s)
+{
+	struct check_result one = { 0 };
+	int r = lock_layer(l, job->mode != CHECK_LOOKS);
+
+	if (r == 0)
+		r = check_locked(l, job, o, &one);
+	layer_unref(l);
+	s->files += one.files;
+	s->found += one.found;
+	s->repaired += one.repaired;
+	return r;
+}
+
+/* A layer, or one of its snapshots, on what it stands on. */
+static int check_on(struct layer *l, struct job job, const struct branch_chain *c, uint64_t id,
+		    struct output *o, struct check_result *s)
+{
+	int r = job.opts ? open_below(job.opts, c, id, &job.below) : 0;
+
+	if (r < 0)
+		layer_unref(l);
+	else
+		r = check_one(l, &job, o, s);
+	image_unref(job.below);
+	return r;
+}
+
+/* Exit code. A snapshot is never changed, so it is not repaired. */
 static int check(const struct job *job, struct output *o)
 {
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	struct check_result s = { 0 };
 	struct layer *l;
-	int r = offline_refuse_snapshots(job->path, "check");
+	int r = open_layer(job->path, &l);
 
 	if (r < 0)
 		return 1;
-	r = layer_open(job->path, &l);
-	if (r < 0) {
-		log_error("cannot open %s: %s", job->path, strerror(-r));
-		return 1;
+	r = load_chain(job->path, &c);
+	if (r < 0)
+		layer_unref(l);
+	else
+		r = check_on(l, *job, &c, c.head, o, &s);
+	for (size_t k = 0; r == 0 && k < c.n; k++) {
+		r = open_snapshot(job->path, c.entries[k].id, &l);
+		r = r
+			    ?: check_on(l, (struct job){ .path = l->path, .opts = job->opts }, &c,
+					c.entries[k].parent, o, &s);
 	}
-	r = lock_layer(l, job->mode != CHECK_LOOKS);
-	if (r == 0)
-		r = check_locked(l, job, o, &s);
-	layer_unref(l);
 	if (r == 0 && o->is_json)
 		r = print_json(job->path, &s, o);
 	return r < 0 || s.found > s.repaired;
@@ -231,7 +356,6 @@ int cmd_check(int argc, char **argv)
 {
 	_cleanup_(freep) char *list = NULL;
 	struct mount_opts opts = { 0 };
-	struct image *below = NULL;
 	struct offline_args args;
 	struct output output;
 	int code = 1;
@@ -259,14 +383,15 @@ int cmd_check(int argc, char **argv)
 	file_guard_init();
 	if (output_init(&output, args.is_json, args.is_quiet) < 0)
 		log_error("out of memory");
-	else if (!args.nlists || open_below(&opts, &below) == 0)
-		code = check(&(struct job){ args.path ? args.path : opts.upper, opts.work, below,
-					    args.salvages  ? CHECK_SALVAGES
-					    : args.repairs ? CHECK_REPAIRS
-							   : CHECK_LOOKS },
+	else
+		code = check(&(struct job){ .path = args.path ? args.path : opts.upper,
+					    .work = opts.work,
+					    .opts = args.nlists ? &opts : NULL,
+					    .mode = args.salvages  ? CHECK_SALVAGES
+						    : args.repairs ? CHECK_REPAIRS
+								   : CHECK_LOOKS },
 			     &output);
 	output_release(&output);
-	image_unref(below);
 	options_release(&opts);
 	return code;
 }

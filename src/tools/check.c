@@ -13,6 +13,7 @@
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/data/publish.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/metacopy_origin.h"
@@ -377,7 +378,7 @@ static void check_hidden(struct check *c, const struct layer_walk_entry *e)
 static bool is_known_name(const struct layer_walk_entry *e)
 {
 	static const char *const prefixes[] = {
-		PUBLISH_PENDING_NAME, REPAIR_DIR,     MAPFILE_DAMAGED_NAME,
+		PUBLISH_PENDING_NAME, REPAIR_DIR,     MAPFILE_DAMAGED_NAME, BRANCH_DIR_NAME,
 		".wh..wh.flatten",    ".wh..wh.#", /* left by one of us that was killed */
 		".wh..wh.aufs",	      ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
 	};

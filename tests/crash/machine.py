@@ -14,6 +14,7 @@ from support.server import Mount, MountFailed
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 12
 _LEFT_BY_A_POWER_CUT = ("behind its end", "of no use, and harmless", "left by a tool that was stopped")
+_LEFT_TO_THE_NEXT_MOUNT = ("a snapshot of it was interrupted",)
 # by a rename of which one half is on disk; the next mount empties the work directory, where the other name is
 _LEFT_BY_HALF_A_RENAME = ("the map has 2 names",)
 
@@ -96,7 +97,6 @@ class Machine:
         for name in ("lower", "upper", "work"):
             (self.disk.path / name).mkdir()
         self._union = self._latest = self._lower_state = None
-        self.has_snapshots = False
 
     def _made(self, name):
         path = self.base / name
@@ -194,14 +194,11 @@ class Machine:
         return problems
 
     def _check(self, may_have_half_a_rename=False):
-        """The findings of the offline tool, but for those that a power cut may leave (doc/SPEC.md, 3.5). It does not know
-        snapshots yet."""
-        if self.has_snapshots:
-            return []
+        """The findings of the offline tool, but for those that a power cut may leave (doc/SPEC.md, 3.5)."""
         result = layers.check(self._program, self.upper, [self.lower])
-        lines = result.stdout.splitlines() if result.returncode else []
+        lines = [line for line in result.stdout.splitlines() if result.returncode and not line.endswith(", no damage")]
         lines += [] if lines or not result.returncode else [result.stderr]
-        may_be = _LEFT_BY_A_POWER_CUT + (_LEFT_BY_HALF_A_RENAME if may_have_half_a_rename else ())
+        may_be = _LEFT_BY_A_POWER_CUT + _LEFT_TO_THE_NEXT_MOUNT + (_LEFT_BY_HALF_A_RENAME if may_have_half_a_rename else ())
         return [f"check: {line}" for line in lines if not any(text in line for text in may_be)][:_SHOWN]
 
     def forget_volatile(self):
