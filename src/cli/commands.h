@@ -13,6 +13,7 @@ int cmd_info(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_mount(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
+int cmd_rollback(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_snapshots(int argc, char **argv);
 int cmd_stats(int argc, char **argv);

@@ -27,6 +27,7 @@ static const struct command commands[] = {
 	{ "inspect", cmd_inspect, "print the block map and the partial files of a layer" },
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
 	{ "profile", cmd_profile, "manage the prefetch profiles of images" },
+	{ "rollback", cmd_rollback, "go back to a snapshot" },
 	{ "server", cmd_server, "serve mounts, in the foreground" },
 	{ "snapshot", cmd_snapshot, "keep what a mount in use has, and go on from there" },
 	{ "snapshots", cmd_snapshots, "list the snapshots of a mount or an upper" },

@@ -17,7 +17,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define CHAIN	  "chain"
 #define CHAIN_NEW "chain.new"
@@ -269,6 +271,47 @@ static int store(int dir, const struct branch_chain *next, bool is_volatile)
 	/* It holds from here on, whatever a sync says. */
 	if (r == 0 && !is_volatile && fsync(dir) < 0)
 		log_error("cannot sync the chain of snapshots: %s", strerror(errno));
+	return r;
+}
+
+static int draw_id(const struct branch_chain *c, uint64_t *ret)
+{
+	do {
+		if (getrandom(ret, sizeof(*ret), 0) != sizeof(*ret))
+			return -EIO;
+	} while (!*ret || branch_chain_by_id(c, *ret));
+	return 0;
+}
+
+/* The time in UTC, and a number if there is one of this second already. */
+static void name_by_time(const struct branch_chain *c, time_t now, char *name)
+{
+	char base[32];
+	struct tm tm;
+
+	gmtime_r(&now, &tm);
+	strftime(base, sizeof(base), "%Y%m%d-%H%M%S", &tm);
+	strcpy(name, base);
+	for (unsigned k = 2; branch_chain_by_name(c, name); k++)
+		snprintf(name, BRANCH_CHAIN_NAME_MAX + 1, "%s-%u", base, k);
+}
+
+int branch_dir_plan(struct branch_chain *c, char name[BRANCH_CHAIN_NAME_MAX + 1], uint64_t *ret_id)
+{
+	struct branch_chain_entry e = { .parent = c->head };
+	struct timespec now;
+	int r = draw_id(c, &e.id);
+
+	if (r < 0)
+		return r;
+	clock_gettime(CLOCK_REALTIME, &now);
+	e.time_ns = now.tv_sec * 1000000000 + now.tv_nsec;
+	if (!*name)
+		name_by_time(c, now.tv_sec, name);
+	memcpy(e.name, name, BRANCH_CHAIN_NAME_MAX + 1);
+	r = branch_chain_add(c, &e);
+	if (r == 0)
+		*ret_id = c->head = e.id;
 	return r;
 }
 

@@ -8,8 +8,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SPARE 64 /* descriptors that opening the mount anew may take */
@@ -19,48 +17,6 @@ struct taking {
 	bool is_volatile;
 };
 
-static int draw_id(const struct branch_chain *c, uint64_t *ret)
-{
-	do {
-		if (getrandom(ret, sizeof(*ret), 0) != sizeof(*ret))
-			return -EIO;
-	} while (!*ret || branch_chain_by_id(c, *ret));
-	return 0;
-}
-
-/* The time in UTC, and a number if there is one of this second already. */
-static void name_by_time(const struct branch_chain *c, time_t now, char *name)
-{
-	char base[32];
-	struct tm tm;
-
-	gmtime_r(&now, &tm);
-	strftime(base, sizeof(base), "%Y%m%d-%H%M%S", &tm);
-	strcpy(name, base);
-	for (unsigned k = 2; branch_chain_by_name(c, name); k++)
-		snprintf(name, BRANCH_CHAIN_NAME_MAX + 1, "%s-%u", base, k);
-}
-
-/* One more on top of c, which the live part stands on then. */
-static int add(struct branch_chain *c, char *name, uint64_t *ret_id)
-{
-	struct branch_chain_entry e = { .parent = c->head };
-	struct timespec now;
-	int r = draw_id(c, &e.id);
-
-	if (r < 0)
-		return r;
-	clock_gettime(CLOCK_REALTIME, &now);
-	e.time_ns = now.tv_sec * 1000000000 + now.tv_nsec;
-	if (!*name)
-		name_by_time(c, now.tv_sec, name);
-	memcpy(e.name, name, sizeof(e.name));
-	r = branch_chain_add(c, &e);
-	if (r == 0)
-		*ret_id = c->head = e.id;
-	return r;
-}
-
 /* The chain as it would be. */
 static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_id)
 {
@@ -68,7 +24,7 @@ static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_
 	int r = branch_dir_load(upper_fd, c);
 
 	r = r == -ENOENT ? 0 : r;
-	return r ?: add(c, name, ret_id);
+	return r ?: branch_dir_plan(c, name, ret_id);
 }
 
 static int take(void *arg, int upper_fd)

@@ -40,7 +40,7 @@ _PACKAGES = {
 _LOOKED_FOR = {"modprobe", "go", "cargo", "docker", "autoreconf"}
 # Subcommands, and what is ours.
 _WORDS = set("a b box branch build c check commit complete create d daemon-reload exec export f fuse-devices fuse_overlayfs child images import inspect is-active "
-             "manifest-check mapped once package reload run show snapshots start stop veneer".split())
+             "manifest-check mapped once package reload rollback run show snapshots start stop veneer".split())
 
 
 @pytest.fixture(scope="module")

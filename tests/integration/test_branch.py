@@ -10,6 +10,7 @@ from support import linux, treestate
 from support.content import KIB, blob
 from support.expect import write_at
 from support.places import Place
+from support.server import wait_until
 
 
 class Origin:
@@ -174,3 +175,40 @@ def test_what_cannot_be_done_is_one_sentence(origin):
     assert "no branch of this user" in refused("--resume", branch)
     done = origin.call("snapshots", base / "nothing")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
+def test_going_back(origin, shared):
+    """And forth again: what was there is kept."""
+    write_at(origin.m / "big", b"NEW", 70_000)
+    (origin.m / "own").write_text("own")
+    origin.ok("snapshot", origin.m, "one")
+    first = files(origin.m)
+    write_at(origin.m / "big", b"LATER", 90_000)
+    (origin.m / "own").unlink()
+    (origin.m / "later").write_text("later")
+    branch = origin.branch(f"{origin.m}@one", "b")
+    second = files(origin.m)
+    done = origin.call("rollback", origin.upper, "one")
+    assert done.returncode == 1 and "in use by a mount" in done.stderr and files(origin.m) == second
+    done = origin.call("rollback", origin.m, "one")
+    assert done.returncode == 1 and "in use by a mount" in done.stderr
+    linux.umount(origin.m)
+    wait_until(lambda: shared.count() == 1)
+    assert origin.ok("rollback", "--keep", "before", origin.upper, "one") == "before\n"
+    origin.mount()
+    assert files(origin.m) == first == files(branch)
+    (origin.m / "third").write_text("third")
+    linux.umount(origin.m)
+    wait_until(lambda: shared.count() == 1)
+    frozen = treestate.take(origin.upper / ".wh..wh.branches")
+    for arguments, why in ((("nothing",), "no snapshot of this name"), (("--keep", "one", "one"), "name that is to be kept"),
+                           (("--keep", "../x", "one"), "cannot have this name")):
+        done = origin.call("rollback", *arguments[:-1], origin.upper, arguments[-1])
+        assert done.returncode == 1 and why in done.stderr and done.stderr.count("\n") == 1, done
+    assert treestate.take(origin.upper / ".wh..wh.branches") == frozen
+    taken = origin.ok("rollback", origin.upper, "before").strip()
+    origin.mount()
+    assert files(origin.m) == second
+    listed = origin.snapshots()
+    assert listed["head"] == "before" and {e["name"]: e["parent"] for e in listed["snapshots"]} == \
+        {"one": None, "before": "one", taken: "one"}

@@ -26,6 +26,9 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 /* Finish or take back what was under way when the last mount ended. Before anything else looks into
  * the upper, which is locked. 0, also when there was nothing, or -errno. */
 int branch_dir_recover(int rootfd);
+/* One more in the chain, on top of what the live part stands on, which stands on it then. name: ""
+ * is filled in, with the time. 0; -EIO; as branch_chain_add. */
+int branch_dir_plan(struct branch_chain *c, char name[BRANCH_CHAIN_NAME_MAX + 1], uint64_t *ret_id);
 /* Move all entries of the root, which gets no request meanwhile, into a new snapshot `id`, whose
  * root has the attributes of this one, and make next, which has that snapshot, the chain. All of it
  * is on the disk when this returns, unless is_volatile. 0, or -errno and everything is where it
