@@ -443,16 +443,23 @@ static bool read_new(const char *name, uint64_t *ret)
 	return *ret && !strcmp(place_of(*ret, NEW).name, name);
 }
 
-/* Where the file system keeps no order a crash may bring back the name that the map of the last
- * snapshot had: that must not get what the live part has. */
+/* Where the file system keeps no order a crash may bring back the name that the map of a snapshot
+ * had in the root: that must not get what the live part has. */
 static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
 {
-	_cleanup_(closep) int last = chain->head ? open_dir(dir, place_of(chain->head, "").name)
-						 : -ENOENT;
+	struct stat st;
 
-	if (last < 0)
-		return last == -ENOENT ? 0 : last;
-	return is_same_map(rootfd, last) ? drop_map(rootfd) : 0;
+	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink < 2)
+		return 0;
+	for (size_t k = 0; k < chain->n; k++) {
+		_cleanup_(closep) int fd = open_dir(dir, place_of(chain->entries[k].id, "").name);
+
+		if (fd >= 0 && is_same_map(rootfd, fd))
+			return drop_map(rootfd);
+		if (fd < 0 && fd != -ENOENT)
+			return fd;
+	}
+	return 0;
 }
 
 int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *ret)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file that says which snapshots of an upper there are and which of them stand below its live
  * part (doc/SPEC.md, section 5). Pure: text to struct and back. Names and numbers are checked, so
- * that whoever wrote the text, nothing that follows from it leaves the directory. */
+ * that no name or number of a hostile text leads out of the directory. */
 #pragma once
 
 #include <stdbool.h>

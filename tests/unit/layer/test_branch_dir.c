@@ -176,6 +176,17 @@ static void test_branch_dir__map_is_where_its_files_are(void **state)
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
 	assert_false(is_there(p, MAPFILE_NAME));
 	assert_int_equal(number_of(p, AT("1") "/" MAPFILE_NAME), map);
+	/* Also of one that the live part does not stand on, after going back. */
+	put(p, "d");
+	put(p, MAPFILE_NAME);
+	map = number_of(p, MAPFILE_NAME);
+	add(p, 3, "three");
+	p->chain.head = 1;
+	assert_int_equal(branch_dir_take(p->s.fd, 3, &p->chain, true), 0);
+	assert_int_equal(linkat(p->s.fd, AT("3") "/" MAPFILE_NAME, p->s.fd, MAPFILE_NAME, 0), 0);
+	assert_int_equal(branch_dir_recover(p->s.fd), 0);
+	assert_false(is_there(p, MAPFILE_NAME));
+	assert_int_equal(number_of(p, AT("3") "/" MAPFILE_NAME), map);
 	/* And one that is the live part's own stays. */
 	put(p, MAPFILE_NAME);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
