@@ -275,10 +275,10 @@ static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 	return r ?: e;
 }
 
-/* A partial file, with a name, about which nothing is wrong. */
-static bool is_fit(const struct inode *i)
+/* A partial file about which nothing is wrong. */
+static bool is_fit(const struct materialize *w, const struct inode *i)
 {
-	return i->src.id && !i->is_damaged && !inode_is_orphan(i);
+	return i->src.id && !i->is_damaged && (w->takes_nameless || !inode_is_orphan(i));
 }
 
 static int measure(struct filling *f)
@@ -302,7 +302,7 @@ static int fill_chunk(struct filling *f, blk_t first, blk_t end)
 	int r;
 
 	WRLOCK_SCOPE(&f->i->lock);
-	if (!is_fit(f->i))
+	if (!is_fit(f->w, f->i))
 		return 0;
 	r = measure(f);
 	if (r < 0)
@@ -359,7 +359,7 @@ int materialize_fill(struct materialize *w, struct inode *i, blk_t first, blk_t 
 	_cleanup_(closep) int own = -1;
 	int r;
 
-	if (!is_fit(i))
+	if (!is_fit(w, i))
 		return 0;
 	f.fd = upper_pin_writable(w->tree, i, &own);
 	if (f.fd < 0)
@@ -422,7 +422,7 @@ static int drop_mark(struct filling *f)
 	 * would stay for long. */
 	int r = mapfile_reserve(t->map, 1);
 
-	if (r == 0 && !f->w->is_alone)
+	if (r == 0 && !f->w->is_alone && !inode_is_orphan(i))
 		r = note_origin(t, i, f->fd);
 	r = r ?: xattr_trust_unmark(f->fd);
 	if (r < 0)
@@ -439,9 +439,9 @@ static int drop_mark(struct filling *f)
  * before the mark's removal can be: after a power cut each block is old or new. */
 static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
-	return w->is_alone	      ? 0
-	       : w->tree->is_volatile ? file_write_out(fd)
-				      : cow_fsync_unasked(w->tree, i);
+	return w->is_alone || inode_is_orphan(i) ? 0
+	       : w->tree->is_volatile		 ? file_write_out(fd)
+						 : cow_fsync_unasked(w->tree, i);
 }
 
 static int finish_locked(struct filling *f)
@@ -449,7 +449,7 @@ static int finish_locked(struct filling *f)
 	int r;
 
 	WRLOCK_SCOPE(&f->i->lock);
-	if (!is_fit(f->i))
+	if (!is_fit(f->w, f->i))
 		return !f->i->src.id;
 	r = f->w->is_alone ? 1 : is_complete(f);
 	return r <= 0 ? r : drop_mark(f);
@@ -462,7 +462,7 @@ int materialize_finish(struct materialize *w, struct inode *i)
 	_cleanup_(closep) int own = -1;
 	int r;
 
-	if (!is_fit(i))
+	if (!is_fit(w, i))
 		return !i->src.id;
 	f.fd = upper_pin_writable(w->tree, i, &own);
 	if (f.fd < 0)
@@ -472,7 +472,7 @@ int materialize_finish(struct materialize *w, struct inode *i)
 	r = mapfile_is_complete(w->tree->map, i->src.id);
 	if (r == 0 && !w->is_alone) {
 		WRLOCK_SCOPE(&i->lock);
-		r = is_fit(i) ? is_complete(&f) : 0;
+		r = is_fit(w, i) ? is_complete(&f) : 0;
 	}
 	if (r == 1 || w->is_alone) {
 		r = sync_data(w, i, f.fd);

@@ -3,6 +3,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/data/materialize.h"
 #include "veneer/data/publish.h"
 #include "veneer/layer/image_hidden.h"
 #include "veneer/layer/partial_xattr.h"
@@ -129,11 +130,12 @@ static int open_path_of(int fd)
 	return ret < 0 ? -errno : ret;
 }
 
-static int check_lease(struct union_fs *t, struct inode *i)
+static int check_lease(struct union_fs *t, struct inode *i, void *unused)
 {
 	_cleanup_(closep) int own = -1;
 	int fd, r = lookup_restore(t, i);
 
+	(void)unused;
 	if (r < 0)
 		return -ETXTBSY;
 	/* Of a snapshot already. */
@@ -150,16 +152,39 @@ static int check_lease(struct union_fs *t, struct inode *i)
 	return fd_cache_drop_idle(&i->src.fd) ? ask_for_lease(own) : -ETXTBSY;
 }
 
-struct changing {
+struct listed {
 	struct inode **v; /* referenced */
 	size_t n, cap;
 	int error;
 };
 
-/* Called with the table's lock. */
-static bool is_changing(void *arg, struct inode *i)
+static bool list_inode(struct listed *l, struct inode *i)
 {
-	struct changing *c = arg;
+	l->error = array_reserve(&l->v, &l->cap, l->n + 1);
+	if (l->error)
+		return false;
+	l->v[l->n++] = i;
+	return true;
+}
+
+/* Calls fn of each; 0, or what it gave first. Releases the list. */
+static int each_listed(struct listed *l, struct union_fs *t,
+		       int (*fn)(struct union_fs *t, struct inode *i, void *arg), void *arg)
+{
+	int r = l->error;
+
+	for (size_t k = 0; k < l->n; k++) {
+		r = r ?: fn(t, l->v[k], arg);
+		inode_unref(t, l->v[k]);
+	}
+	free(l->v);
+	return r;
+}
+
+/* Called with the table's lock. */
+static bool list_changing(void *arg, struct inode *i)
+{
+	struct listed *c = arg;
 
 	if (i->sync_error)
 		c->error = c->error ?: -EIO;
@@ -167,33 +192,56 @@ static bool is_changing(void *arg, struct inode *i)
 	if (c->error || !inode_is_mapped_past_us(i) || inode_is_orphan(i) ||
 	    (inode_is_resolved(i) && !inode_has_upper(i)))
 		return false;
-	c->error = array_reserve(&c->v, &c->cap, c->n + 1);
-	if (c->error)
-		return false;
-	c->v[c->n++] = i;
-	return true;
+	return list_inode(c, i);
 }
 
 static int check_mappings(struct union_fs *t)
 {
-	struct changing c = { 0 };
-	int r;
+	struct listed c = { 0 };
 
-	inode_each(t, is_changing, &c);
-	r = c.error;
-	for (size_t k = 0; k < c.n; k++) {
-		r = r ?: check_lease(t, c.v[k]);
-		inode_unref(t, c.v[k]);
+	inode_each(t, list_changing, &c);
+	return each_listed(&c, t, check_lease, NULL);
+}
+
+/* Called with the table's lock. */
+static bool list_nameless(void *arg, struct inode *i)
+{
+	return inode_is_orphan(i) && inode_is_regular(i) && i->is_held && list_inode(arg, i);
+}
+
+static int complete(struct union_fs *t, struct inode *i, void *arg)
+{
+	int r = lookup_restore(t, i);
+
+	if (r < 0 || !inode_partial_id(i))
+		return r == -ESTALE ? 0 : r;
+	r = materialize_fill_file(arg, i);
+	r = r ?: materialize_finish(arg, i);
+	return r < 0 ? r : 0;
+}
+
+int mount_freeze_prepare(struct mount *m)
+{
+	struct union_fs *t = &m->tree;
+	struct listed nameless = { 0 };
+	struct materialize w;
+	int r = materialize_init(&w, t, false);
+
+	w.takes_nameless = true;
+	if (r == 0) {
+		inode_each(t, list_nameless, &nameless);
+		r = each_listed(&nameless, t, complete, &w);
 	}
-	free(c.v);
+	materialize_release(&w);
 	return r;
 }
 
 int mount_freeze_check(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
-	int r = t->sync_error ?: check_orphans(t);
+	int r = t->sync_error ?: mount_freeze_prepare(m);
 
+	r = r ?: check_orphans(t);
 	publish_close(t);
 	if (r == 0 &&
 	    faccessat(t->upper->rootfd, PUBLISH_PENDING_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)

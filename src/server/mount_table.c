@@ -609,8 +609,9 @@ int mount_table_replace(struct mount_table *r, uint64_t id, int (*step)(void *ar
 
 	if (!s)
 		return -ENOENT;
-	/* Most of what has to be synced is, while requests are answered. */
-	e = sync_upper(&s->mount.tree) ?: ask(s, &p);
+	/* Most of what has to be copied and synced is, while requests are answered. */
+	e = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
+	e = e ?: ask(s, &p);
 	if (e < 0) {
 		served_mount_unpin(s);
 		return e;

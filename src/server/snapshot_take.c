@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE 64 /* descriptors that opening the mount anew may take */
+#define SPARE	 64 /* descriptors that opening the mount anew may take */
+#define TRIES	 8 /* in some 1.3 s, as each wait is twice the one before */
+#define RETRY_US 10000u
 
 struct taking {
 	char *name; /* BRANCH_CHAIN_NAME_MAX + 1 bytes */
@@ -61,13 +63,11 @@ static int would_take(int upper_fd, const char *wanted)
 	return has_descriptors(upper_fd) ? plan(upper_fd, name, &c, &id) : -EMFILE;
 }
 
-static const char *why(int r)
+static const char *reason(int r)
 {
 	switch (r) {
 	case -EROFS:
 		return "the mount has no upper that it may write";
-	case -ENOENT:
-		return "the mount has just ended";
 	case -EEXIST:
 		return "there is a snapshot of this name";
 	case -E2BIG:
@@ -94,7 +94,7 @@ static const char *why(int r)
 	case -EAGAIN:
 		return "a request of the mount does not end";
 	case -ENOTCONN:
-		return "the mount was lost; the server's log says why";
+		return "the mount has ended; the server's log says why";
 	default:
 		return strerror(-r);
 	}
@@ -106,6 +106,17 @@ void snapshot_take_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME
 		snprintf(ret, BRANCH_CHAIN_NAME_MAX + 1, "%.*s", (int)len, text);
 	else
 		strcpy(ret, "/");
+}
+
+static void why(int r, char *err, size_t err_size)
+{
+	if (r == -EINVAL)
+		snprintf(err, err_size,
+			 "a name is letters, digits, dots, dashes and underscores, at most %d, and "
+			 "begins with a letter or digit",
+			 BRANCH_CHAIN_NAME_MAX);
+	else
+		snprintf(err, err_size, "%s", reason(r));
 }
 
 struct found {
@@ -127,11 +138,11 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 		f->upper_fd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
 }
 
-int snapshot_take(struct mount_table *r, const struct mount_table_target *target,
-		  char name[BRANCH_CHAIN_NAME_MAX + 1], char *err, size_t err_size)
+/* -ENOENT: no mount fits. */
+static int try_to_take(struct mount_table *r, const struct mount_table_target *target,
+		       struct taking *t)
 {
 	struct found f = { .target = target, .upper_fd = -1 };
-	struct taking t = { .name = name };
 	_cleanup_(closep) int upper = -1;
 	int e;
 
@@ -139,17 +150,30 @@ int snapshot_take(struct mount_table *r, const struct mount_table_target *target
 	upper = f.upper_fd;
 	if (!f.number)
 		return -ENOENT;
-	t.is_volatile = f.is_volatile;
-	if (*name && !branch_chain_is_name(name)) {
-		snprintf(err, err_size,
-			 "a name is letters, digits, dots, dashes and underscores, at most %d, and "
-			 "begins with a letter or digit",
-			 BRANCH_CHAIN_NAME_MAX);
+	t->is_volatile = f.is_volatile;
+	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
-	}
-	e = would_take(upper, name);
-	e = e ?: mount_table_replace(r, f.number, take, &t);
-	if (e < 0)
-		snprintf(err, err_size, "%s", why(e));
+	e = would_take(upper, t->name);
+	e = e ?: mount_table_replace(r, f.number, take, t);
 	return e == -ENOENT ? -ENOTCONN : e;
+}
+
+int snapshot_take(struct mount_table *r, const struct mount_table_target *target,
+		  char name[BRANCH_CHAIN_NAME_MAX + 1], char *err, size_t err_size)
+{
+	struct taking t = { .name = name };
+	int e;
+
+	/* The kernel tells of a close, and of an inode that it forgets, some time after the program
+	 * went on: what seems in use may not be. */
+	for (int k = 0; k < TRIES; k++) {
+		if (k)
+			usleep(RETRY_US << (k - 1));
+		e = try_to_take(r, target, &t);
+		if (e != -EUSERS && e != -ETXTBSY)
+			break;
+	}
+	if (e < 0 && e != -ENOENT)
+		why(e, err, err_size);
+	return e;
 }
