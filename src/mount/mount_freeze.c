@@ -19,6 +19,35 @@
 #include <string.h>
 #include <sys/stat.h>
 
+struct listed {
+	struct inode **v; /* referenced */
+	size_t n, cap;
+	int error;
+};
+
+static bool list_inode(struct listed *l, struct inode *i)
+{
+	l->error = array_reserve(&l->v, &l->cap, l->n + 1);
+	if (l->error)
+		return false;
+	l->v[l->n++] = i;
+	return true;
+}
+
+/* Calls fn of each; 0, or what it gave first. Releases the list. */
+static int each_listed(struct listed *l, struct union_fs *t,
+		       int (*fn)(struct union_fs *t, struct inode *i, void *arg), void *arg)
+{
+	int r = l->error;
+
+	for (size_t k = 0; k < l->n; k++) {
+		r = r ?: fn(t, l->v[k], arg);
+		inode_unref(t, l->v[k]);
+	}
+	free(l->v);
+	return r;
+}
+
 /* A file that only this descriptor leads to stays what it is. Another name of it would lead to the
  * snapshot, and the map by which a partial one is read goes there. */
 static int check_held(int fd, uint8_t type)
@@ -85,24 +114,30 @@ static int check_hidden(struct union_fs *t, uint32_t id)
 	return r;
 }
 
-static int check_orphan(struct union_fs *t, uint32_t id)
+static int check_orphan(struct union_fs *t, struct inode *i, void *unused)
 {
-	const struct node_slot *s = inode_slot(t, id);
+	const struct node_slot *s = inode_slot(t, i->id);
 
-	if (!s || s->state != NODE_ORPHAN || !s->nlookup)
+	(void)unused;
+	if (!s || !s->nlookup)
 		return 0;
 	if (s->held_fd)
 		return check_held(s->held_fd - 1, s->type);
-	return s->type == DT_DIR ? 0 : check_hidden(t, id);
+	return s->type == DT_DIR ? 0 : check_hidden(t, (uint32_t)i->id);
+}
+
+/* Called with the table's lock. */
+static bool list_orphan(void *arg, struct inode *i)
+{
+	return inode_is_orphan(i) && list_inode(arg, i);
 }
 
 static int check_orphans(struct union_fs *t)
 {
-	int r = 0;
+	struct listed orphans = { 0 };
 
-	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t) && r == 0; id++)
-		r = check_orphan(t, id);
-	return r;
+	inode_each(t, list_orphan, &orphans);
+	return each_listed(&orphans, t, check_orphan, NULL);
 }
 
 /* A lease for reading is given to nobody while a descriptor or a mapping may write the file. */
@@ -150,35 +185,6 @@ static int check_lease(struct union_fs *t, struct inode *i, void *unused)
 	if (own < 0)
 		return own;
 	return fd_cache_drop_idle(&i->src.fd) ? ask_for_lease(own) : -ETXTBSY;
-}
-
-struct listed {
-	struct inode **v; /* referenced */
-	size_t n, cap;
-	int error;
-};
-
-static bool list_inode(struct listed *l, struct inode *i)
-{
-	l->error = array_reserve(&l->v, &l->cap, l->n + 1);
-	if (l->error)
-		return false;
-	l->v[l->n++] = i;
-	return true;
-}
-
-/* Calls fn of each; 0, or what it gave first. Releases the list. */
-static int each_listed(struct listed *l, struct union_fs *t,
-		       int (*fn)(struct union_fs *t, struct inode *i, void *arg), void *arg)
-{
-	int r = l->error;
-
-	for (size_t k = 0; k < l->n; k++) {
-		r = r ?: fn(t, l->v[k], arg);
-		inode_unref(t, l->v[k]);
-	}
-	free(l->v);
-	return r;
 }
 
 /* Called with the table's lock. */
