@@ -3,6 +3,7 @@
  * Its upper and work directory are beside its mount point, with the options that mount it again. */
 #include "commands.h"
 
+#include "mount_call.h"
 #include "mount_find.h"
 #include "usage.h"
 
@@ -226,15 +227,6 @@ static int keep_options(const char *state, const char *options)
 	return r;
 }
 
-static int mount_at(char *options, char *dest)
-{
-	char name[] = "veneer", o[] = "-o";
-	char *argv[] = { name, o, options, dest, NULL };
-
-	optind = 1;
-	return cmd_mount(4, argv);
-}
-
 /* Exit code. */
 static int mount_new(const struct origin *o, const char *state, const char *more, char *dest)
 {
@@ -247,7 +239,7 @@ static int mount_new(const struct origin *o, const char *state, const char *more
 	if (!options)
 		log_error("out of memory");
 	else if (keep_options(state, options) == 0)
-		code = mount_at(options, dest);
+		code = mount_call_mount(options, dest);
 	if (code)
 		remove_state(state);
 	return code;
@@ -326,7 +318,7 @@ static int resume(const char *dest)
 	_cleanup_(freep) char *options = state ? read_options(state) : NULL;
 
 	if (options)
-		return mount_at(options, there);
+		return mount_call_mount(options, there);
 	if (there)
 		log_error("%s is no branch of this user: %s/options cannot be read", dest,
 			  state ? state : "?");

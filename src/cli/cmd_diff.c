@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 
+#include "clone_state.h"
 #include "mount_find.h"
 #include "offline.h"
 #include "progress.h"
@@ -31,7 +32,7 @@ static int print_usage(void)
 {
 	printf("usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
 	       "       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n"
-	       "       veneer diff [OPTION...] MOUNTPOINT\n\n"
+	       "       veneer diff [OPTION...] MOUNTPOINT|CLONE\n\n"
 	       "List what the layer UPPER, or that of a mount, changes: A added, C changed, D\n"
 	       "deleted, and of files that were changed in part how many of their blocks are\n"
 	       "their own. It may be in use. Of the lower layers only names are looked up.\n\n"
@@ -247,13 +248,31 @@ static int parse(int argc, char **argv, struct arguments *ret)
 	return -EINVAL;
 }
 
+/* Of a clone that is not mounted its upper, on the directory. */
+static int look_behind_clone(struct arguments *args, char **ret_upper, char **ret_list)
+{
+	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
+	_cleanup_(freep) char *dest = mount_find_path(args->upper);
+	int r = dest ? clone_state_find(dest, &c) : 0;
+
+	if (r <= 0)
+		return r;
+	*ret_upper = clone_state_file(&c, "upper");
+	if (!args->list)
+		args->list = *ret_list = clone_state_layers(&c, false);
+	args->upper = *ret_upper;
+	return args->upper && args->list ? 0 : -ENOMEM;
+}
+
 /* Of a mount its upper, on the layers that it lies on. */
 static int look_behind(struct arguments *args, char **ret_upper, char **ret_list)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
 	int r = mount_find_look(args->upper, "veneer diff", &one);
 
-	if (r <= 0)
+	if (r == 0)
+		return look_behind_clone(args, ret_upper, ret_list);
+	if (r < 0)
 		return r;
 	if (!one.mounts[0].upper) {
 		log_error("%s is mounted read-only: nothing is changed in it", args->upper);

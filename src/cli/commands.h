@@ -3,9 +3,13 @@
  * code. */
 #pragma once
 
+int cmd_apply(int argc, char **argv);
 int cmd_branch(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_clone(int argc, char **argv);
+int cmd_clones(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
+int cmd_discard(int argc, char **argv);
 int cmd_du(int argc, char **argv);
 int cmd_flatten(int argc, char **argv);
 int cmd_helper(int argc, char **argv);

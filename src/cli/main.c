@@ -14,23 +14,27 @@
 struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	const char *does;
+	const char *does; /* NULL: another one's line names it */
 };
 
 static const struct command commands[] = {
-	{ "branch", cmd_branch, "mount what a snapshot shows, to be changed on its own" },
+	{ "apply", cmd_apply, NULL },
+	{ "branch", cmd_branch, NULL },
 	{ "check", cmd_check, "find damage in a layer, and repair it" },
+	{ "clone", cmd_clone, "change a copy of a directory; also clones, apply, discard" },
+	{ "clones", cmd_clones, NULL },
 	{ "diff", cmd_diff, "list what a layer changes, or write it as the layer of an image" },
+	{ "discard", cmd_discard, NULL },
 	{ "du", cmd_du, "say what a layer takes" },
 	{ "flatten", cmd_flatten, "make a layer one of plain files, which overlayfs reads" },
 	{ "info", cmd_info, "print which features work here, and what a mount is made of" },
 	{ "inspect", cmd_inspect, "print the block map and the partial files of a layer" },
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
 	{ "profile", cmd_profile, "manage the prefetch profiles of images" },
-	{ "rollback", cmd_rollback, "go back to a snapshot" },
+	{ "rollback", cmd_rollback, NULL },
 	{ "server", cmd_server, "serve mounts, in the foreground" },
-	{ "snapshot", cmd_snapshot, "keep what a mount in use has, and go on from there" },
-	{ "snapshots", cmd_snapshots, "list the snapshots of a mount or an upper" },
+	{ "snapshot", cmd_snapshot, "keep what a mount has; also snapshots, rollback, branch" },
+	{ "snapshots", cmd_snapshots, NULL },
 	{ "stats", cmd_stats, "print the counters of the server" },
 	{ "top", cmd_top, "show what mounts are asked for, live" },
 	{ "umount", cmd_umount, "unmount, and say who holds a mount that is busy" },
@@ -44,7 +48,8 @@ static int print_help(void)
 	       "       veneer COMMAND [OPTION...] [ARGUMENT...]\n\n"
 	       "A union of directories that copies what is written block by block.\n\n");
 	for (size_t i = 0; i < COMMANDS; i++)
-		printf("  %-9s %s\n", commands[i].name, commands[i].does);
+		if (commands[i].does)
+			printf("  %-9s %s\n", commands[i].name, commands[i].does);
 	printf("\n"
 	       "  -h, --help     this text, as is \"help\"; COMMAND --help: its options\n"
 	       "  -V, --version  version, in fuse-overlayfs's form; more is in veneer(1)\n");

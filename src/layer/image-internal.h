@@ -77,5 +77,3 @@ void image_free_dir(struct image_dir *d);
 void image_close_dir(struct image_dir *d);
 /* A new descriptor of the directory of entry e in the i-th layer that is merged. */
 int image_open_dir(struct image *img, struct image_entry *e, const struct image_dir *d, size_t i);
-/* The path of e in a layer that has it, malloc'd. */
-char *image_path_in_layer(const struct image_entry *e, uint16_t layer);

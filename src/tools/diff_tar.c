@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data is written whole: what OCI says of layers knows no sparse files. The library is loaded when
- * an archive is wanted, and not linked: with what it brings along each mount would take twice as
- * long to start. */
+/* Data is written whole: what OCI says of layers knows no sparse files. */
 #include "veneer/tools/diff.h"
+
+#include "archive_library.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
@@ -15,12 +15,10 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
-#define LIBRARY "libarchive.so.13"
 /* clang-format off */
 #define CALLS(CALL) \
 	CALL(archive_entry_clear) CALL(archive_entry_free) CALL(archive_entry_new) \
@@ -35,25 +33,21 @@
 	CALL(archive_write_open_fd) CALL(archive_write_set_bytes_in_last_block) \
 	CALL(archive_write_set_format_pax) CALL(archive_write_set_options)
 /* clang-format on */
-#define DECLARE(name) __typeof__(name) *name;
-#define FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 
 #define STEP_BYTES ((size_t)1 << 20)
 
 static struct {
 	bool is_there;
-	CALLS(DECLARE)
+	CALLS(ARCHIVE_LIBRARY_DECLARE)
 } lib;
 
 static int load(void)
 {
-	void *handle = lib.is_there ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	void *handle = lib.is_there ? NULL : archive_library_open();
 
 	if (handle)
-		lib.is_there = true CALLS(FIND);
-	if (!lib.is_there)
-		log_error("an archive takes %s: %s", LIBRARY, dlerror() ?: "it is another one");
-	return lib.is_there ? 0 : -ENOENT;
+		lib.is_there = true CALLS(ARCHIVE_LIBRARY_FIND);
+	return lib.is_there ? 0 : archive_library_lacks();
 }
 
 /* A file of several names that is in the tar already. */

@@ -63,6 +63,13 @@ def test_branches(machine):
     assert lines[7:] == ["dropped", "6"], lines
 
 
+def test_working_copies(machine):
+    need("git")
+    lines = machine.follow("doc/howto/working-copies.md").splitlines()
+    assert lines[0].startswith("C /config") and lines[1] == "2" and lines[2].startswith("C /config"), lines
+    assert lines[3:] == ["the answer is 42", "first", "answer = 42"], lines
+
+
 def test_latency(machine):
     text = machine.follow("doc/howto/latency.md")
     assert re.search(r"^processors kept awake: \d+ times?, .* in all; now: [a-z ]+$", text, re.M), text

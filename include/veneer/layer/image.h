@@ -108,6 +108,8 @@ char *image_path(const struct image_entry *e);
 const char *image_top_name(const struct image_entry *e);
 /* The path in e->layer: differs where a directory was renamed further up. */
 char *image_layer_path(const struct image_entry *e);
+/* The path of e in a layer that has it, malloc'd. */
+char *image_path_in_layer(const struct image_entry *e, uint16_t layer);
 /* st_ino as presented: the layer's number with the layer's device folded in when there are several,
  * and the mount that it is in, when that is one inside the layer; for a partial file of a layer
  * that of the file at the bottom, which it had before it was copied up. */

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* 1. The clone is unmounted, so that nothing changes any more. 2. What both sides changed is looked
+ * for. 3. All changes are written to a tar, which gets its name when it is on the disk: from here
+ * on they are carried over, by this call or, after a kill, the next. 4. They are. 5. When they are
+ * on the disk the clone begins anew, with nothing changed, and the tar goes last. */
+#include "commands.h"
+
+#include "clone_state.h"
+#include "mount_call.h"
+#include "mount_find.h"
+#include "offline.h"
+#include "terminal.h"
+#include "usage.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/mount/upper_lock.h"
+#include "veneer/sys/file.h"
+#include "veneer/tools/apply.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+static int print_usage(void)
+{
+	printf("usage: veneer apply [--dry-run] DEST\n\n"
+	       "Carry what was changed in a clone (veneer clone) over to its directory. The clone\n"
+	       "is unmounted meanwhile, and begins anew. What was changed in the directory, too,\n"
+	       "since the clone was made or last applied, is listed, and then nothing is done. A\n"
+	       "call that was interrupted is finished by the next one.\n\n"
+	       "  -n, --dry-run  list the changes, and what stands in their way\n\n"
+	       "Exit code: 0; 1 when not all could be carried over; 2 for wrong usage.\n");
+	return 0;
+}
+
+/* ---- what there is to do ---- */
+
+static void say_conflict(void *arg, const char *path)
+{
+	(void)arg;
+	fprintf(stderr, "conflict: %s\n", path);
+}
+
+static int open_dir(const struct clone_state *c)
+{
+	int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		log_error("%s: %s", c->dir, strerror(errno));
+	return fd;
+}
+
+/* The number of conflicts; or -errno after a sentence. */
+static ssize_t read_changes(const struct clone_state *c, struct diff *ret)
+{
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	_cleanup_(closep) int dirfd = open_dir(c);
+	char *lower[] = { c->dir };
+	ssize_t n;
+	int r = !upper ? -ENOMEM : dirfd < 0 ? -ENOENT : offline_refuse_snapshots(upper, "apply");
+
+	*ret = (struct diff){ 0 };
+	r = r ?: diff_read(upper, lower, 1, true, NULL, ret);
+	if (r < 0)
+		return r;
+	n = apply_find_conflicts(ret, dirfd, &c->since, say_conflict, NULL);
+	if (n < 0)
+		log_error("%s: %s", c->dir, strerror((int)-n));
+	else if (n)
+		log_error("%s: %s changed on both sides; nothing was done", c->dest,
+			  human_units_of((uint64_t)n, "path").text);
+	return n;
+}
+
+/* Exit code. */
+static int list(const struct clone_state *c)
+{
+	_cleanup_(diff_release) struct diff d = { 0 };
+	ssize_t n = read_changes(c, &d);
+	int r = n < 0 ? (int)n : diff_print(&d, terminal_has_colours(stdout), stdout);
+
+	return r < 0 || n != 0;
+}
+
+/* ---- doing it ---- */
+
+static int sync_and_name(int dirfd, int fd)
+{
+	if (fsync(fd) < 0 || renameat(dirfd, CLONE_STATE_TAR ".new", dirfd, CLONE_STATE_TAR) < 0 ||
+	    fsync(dirfd) < 0)
+		return -errno;
+	return 0;
+}
+
+static int write_tar(const struct clone_state *c, const struct diff *d)
+{
+	_cleanup_(closep) int fd = openat(c->lock_fd, CLONE_STATE_TAR ".new",
+					  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct diff_progress done;
+	int r = fd < 0 ? -errno : diff_tar_write(d, fd, NULL, NULL, &done);
+
+	r = r ?: sync_and_name(c->lock_fd, fd);
+	if (r < 0) {
+		log_error("%s: cannot keep the changes: %s", c->path, strerror(-r));
+		unlinkat(c->lock_fd, CLONE_STATE_TAR ".new", 0);
+	}
+	return r;
+}
+
+static int carry_out(const struct clone_state *c, int dirfd)
+{
+	_cleanup_(closep) int tar =
+		openat(c->lock_fd, CLONE_STATE_TAR, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int r = tar < 0 ? -errno : apply_extract(tar, dirfd);
+
+	if (r == 0 && syncfs(dirfd) < 0)
+		r = -errno;
+	if (r < 0)
+		log_error("%s: not all changes are carried over: %s; the same command goes on with "
+			  "it",
+			  c->dest, strerror(-r));
+	return r;
+}
+
+/* The changes are kept in the tar. 0 or -errno after a sentence. */
+static int finish(struct clone_state *c)
+{
+	_cleanup_(closep) int dirfd = open_dir(c);
+	int r = dirfd < 0 ? -ENOENT : carry_out(c, dirfd);
+
+	r = r ?: clone_state_renew(c);
+	if (r == 0 && (unlinkat(c->lock_fd, CLONE_STATE_TAR, 0) < 0 || fsync(c->lock_fd) < 0)) {
+		r = -errno;
+		log_error("%s: %s", c->path, strerror(-r));
+	}
+	return r;
+}
+
+/* Unmounted, and nobody else's. */
+static int apply_alone(struct clone_state *c)
+{
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	_cleanup_(closep) int fd = upper ? open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	_cleanup_(diff_release) struct diff d = { 0 };
+	ssize_t n;
+	int r = fd < 0 ? -errno : upper_lock_alone(upper, fd);
+
+	if (r < 0) {
+		log_error("%s: %s", c->dest,
+			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
+		return r;
+	}
+	n = read_changes(c, &d);
+	if (n || !d.n)
+		return n > 0 ? -EEXIST : (int)n;
+	r = write_tar(c, &d);
+	diff_release(&d);
+	closep(&fd);
+	return r ?: finish(c);
+}
+
+static int mount_again(struct clone_state *c)
+{
+	_cleanup_(freep) char *options = clone_state_options(c);
+
+	return options ? mount_call_mount(options, c->dest) : 1;
+}
+
+/* Exit code. */
+static int apply(struct clone_state *c)
+{
+	const bool is_mounted = mount_find_is_ours(c->dest);
+	int r;
+
+	if (clone_state_is_applying(c) && !is_mounted)
+		return finish(c) < 0;
+	if (is_mounted) {
+		_cleanup_(diff_release) struct diff d = { 0 };
+
+		/* It goes on if it is known by now that this cannot be done. */
+		if (read_changes(c, &d) != 0 || mount_call_umount(c->dest))
+			return 1;
+	}
+	r = apply_alone(c);
+	/* What is half done must not be changed. */
+	if (is_mounted && !clone_state_is_applying(c) && mount_again(c))
+		return 1;
+	return r < 0;
+}
+
+/* Exit code. */
+static int find_and_apply(const char *given, bool is_dry)
+{
+	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
+	_cleanup_(freep) char *dest = mount_find_path(given);
+	int r = dest ? clone_state_find(dest, &c) : 0;
+
+	if (r == 0)
+		log_error("%s is no clone of this user", given);
+	if (r != 1 || clone_state_lock(&c) < 0)
+		return 1;
+	fd_cache_init();
+	file_guard_init();
+	return is_dry ? list(&c) : apply(&c);
+}
+
+int cmd_apply(int argc, char **argv)
+{
+	static const struct option options[] = { { "dry-run", no_argument, NULL, 'n' },
+						 { "help", no_argument, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
+	bool is_dry = false;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":hn", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage();
+		if (c != 'n') {
+			usage_wrong_option(argv, c);
+			return usage_hint("apply");
+		}
+		is_dry = true;
+	}
+	if (optind == argc)
+		usage_missing("DEST");
+	else if (argc - optind > 1)
+		usage_unexpected(argv[optind + 1]);
+	else
+		return find_and_apply(argv[optind], is_dry);
+	return usage_hint("apply");
+}

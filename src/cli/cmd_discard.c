@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
+
+#include "clone_state.h"
+#include "mount_call.h"
+#include "mount_find.h"
+#include "usage.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int print_usage(void)
+{
+	printf("usage: veneer discard DEST...\n\n"
+	       "Unmount a clone (veneer clone), and remove what was changed in it for good.\n\n"
+	       "Exit code: 0; 1 when it is in use, or no clone; 2 for wrong usage.\n");
+	return 0;
+}
+
+/* Exit code. */
+static int discard(const char *given)
+{
+	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
+	_cleanup_(freep) char *dest = mount_find_path(given);
+	int r = dest ? clone_state_find(dest, &c) : 0;
+
+	if (r == 0)
+		log_error("%s is no clone of this user", given);
+	if (r != 1 || clone_state_lock(&c) < 0)
+		return 1;
+	if (clone_state_is_applying(&c)) {
+		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
+			  "with that",
+			  dest);
+		return 1;
+	}
+	if (mount_find_is_ours(dest) && mount_call_umount(dest))
+		return 1;
+	if (clone_state_remove(&c) < 0)
+		return 1;
+	if (c.has_made_dest)
+		rmdir(dest);
+	return 0;
+}
+
+int cmd_discard(int argc, char **argv)
+{
+	static const struct option options[] = { { "help", no_argument, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
+	int c, first, code = 0;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage();
+		usage_wrong_option(argv, c);
+		return usage_hint("discard");
+	}
+	if (optind == argc) {
+		usage_missing("DEST");
+		return usage_hint("discard");
+	}
+	/* Unmounting has arguments of its own. */
+	first = optind;
+	for (int k = first; k < argc; k++)
+		code |= discard(argv[k]);
+	return code;
+}

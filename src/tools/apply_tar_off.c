@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* apply_tar.c of a program without libarchive (-Darchive=disabled). */
+#include "veneer/tools/apply.h"
+
+#include "veneer/base/log.h"
+
+#include <errno.h>
+
+int apply_extract(int tar_fd, int dirfd)
+{
+	(void)tar_fd;
+	(void)dirfd;
+	log_error("this program was built without archives");
+	return -EOPNOTSUPP;
+}

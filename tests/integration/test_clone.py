@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clones: a directory's writable view, whose changes go back into it, whole or not at all."""
+import fcntl
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+
+from support.content import KIB, blob
+from support.expect import opened, write_at
+from support.server import wait_until
+
+
+class Clones:
+    def __init__(self, stack, shared):
+        self.stack, self.shared = stack, shared
+        self.dir, self.dest, self.home = stack.base / "dir, : @", stack.base / "work, here", stack.base / "state"
+        fill(self.dir)
+
+    def call(self, *arguments, **popen):
+        return subprocess.run([self.stack.program, *map(str, arguments)], text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=60, **popen)
+
+    @property
+    def environment(self):
+        return {**os.environ, **self.shared.environment, "VENEER_STATE_DIR": str(self.home)}
+
+    def ok(self, *arguments):
+        done = self.call(*arguments)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    def refused(self, *arguments):
+        done = self.call(*arguments)
+        assert done.returncode == 1 and done.stderr, done
+        return done.stderr
+
+    def clones(self):
+        return json.loads(self.ok("clones", "--json"))["clones"]
+
+    def changes(self):
+        return sorted(self.call("diff", self.dest).stdout.splitlines())
+
+    def umount(self):
+        for one in (self.clones() if self.home.exists() else []):
+            if os.path.ismount(one["dest"]):
+                self.ok("umount", one["dest"])
+
+
+@pytest.fixture
+def c(stack, shared):
+    made = Clones(stack, shared)
+    yield made
+    made.umount()
+
+
+def fill(base):
+    for name in ("d/e", "gone", "moved", "same"):
+        (base / name).mkdir(parents=True)
+    (base / "big").write_bytes(blob(300 * KIB))
+    for name in ("d/e/x", "gone/y", "moved/z", "same/here", "small", "chmod", "becomes-dir"):
+        (base / name).write_text(name)
+    os.symlink("small", base / "link")
+    os.link(base / "small", base / "second")
+
+
+def change(base):
+    """Something of each kind."""
+    write_at(base / "big", b"NEW", 70_000)
+    (base / "new").mkdir()
+    (base / "new" / "f").write_bytes(blob(20 * KIB, 5))
+    os.chmod(base / "new", 0o750)
+    shutil.rmtree(base / "gone")
+    os.rename(base / "moved", base / "new" / "moved")
+    write_at(base / "new" / "moved" / "z", b"Z", 2)
+    os.chmod(base / "chmod", 0o600)
+    os.unlink(base / "becomes-dir")
+    (base / "becomes-dir").mkdir()
+    (base / "becomes-dir" / "in").write_text("in")
+    shutil.rmtree(base / "d")
+    (base / "d").write_text("a file now")
+    os.unlink(base / "link")
+    os.symlink("big", base / "link")
+    (base / "small").write_text("both names")
+    os.mkfifo(base / "fifo")
+    os.setxattr(base / "big", "user.one", b"1")
+    os.utime(base / "chmod", ns=(1, 1_000_000_007))
+
+
+def seen(base):
+    """All that counts of each name."""
+    found = {}
+    for here, dirs, names in os.walk(base):
+        for name in [*dirs, *names]:
+            path = os.path.join(here, name)
+            st = os.lstat(path)
+            what = [stat.filemode(st.st_mode), st.st_uid, st.st_gid, sorted((n, os.getxattr(path, n, follow_symlinks=False)) for n in os.listxattr(path, follow_symlinks=False))]
+            if stat.S_ISREG(st.st_mode):
+                what += [st.st_nlink, st.st_mtime_ns, pathlib.Path(path).read_bytes()]
+            elif stat.S_ISLNK(st.st_mode):
+                what.append(os.readlink(path))
+            found[os.path.relpath(path, base)] = what
+    return found
+
+
+def test_changes_go_over(c):
+    before = seen(c.dir)
+    c.ok("clone", c.dir, c.dest)
+    assert seen(c.dest) == before
+    change(c.dest)
+    want = seen(c.dest)
+    assert seen(c.dir) == before and want != before
+    listed = c.ok("apply", "--dry-run", c.dest)
+    assert seen(c.dir) == before and "A /new/f\n" in listed and "D /gone\n" in listed
+    assert c.ok("apply", c.dest) == ""
+    assert seen(c.dir) == want
+    # It begins anew, and what is changed from here on goes over the same way.
+    assert seen(c.dest) == want and c.changes() == []
+    write_at(c.dest / "big", b"MORE", 5)
+    (c.dest / "d").unlink()
+    c.ok("apply", c.dest)
+    assert c.dir.joinpath("big").read_bytes()[5:9] == b"MORE" and not (c.dir / "d").exists()
+    assert c.ok("apply", c.dest) == ""
+
+
+def test_nothing_is_left(c):
+    c.ok("clone", "--size", "50M", "-o", "io=cached", c.dir, c.dest)
+    (c.dest / "own").write_bytes(blob(100 * KIB))
+    with pytest.raises(OSError):
+        (c.dest / "too-much").write_bytes(bytes(60 << 20))
+    one, = c.clones()
+    assert (one["dir"], one["dest"], one["state"]) == (str(c.dir), str(c.dest), "mounted") and one["bytes"] > 100 * KIB
+    assert str(c.dest) in c.ok("clones")
+    before = seen(c.dir)
+    assert c.ok("discard", c.dest) == ""
+    assert seen(c.dir) == before and not c.dest.exists() and c.clones() == [] and os.listdir(c.home / "clones") == []
+    # A directory that was there stays.
+    c.dest.mkdir()
+    c.ok("clone", c.dir, c.dest)
+    c.ok("discard", c.dest)
+    assert c.dest.is_dir()
+
+
+def test_it_is_mounted_again(c):
+    second = c.stack.base / "second"
+    c.ok("clone", c.dir, c.dest)
+    c.ok("clone", c.dir, second)
+    write_at(c.dest / "big", b"MINE", 100)
+    (second / "two").write_text("two")
+    c.ok("umount", c.dest)
+    c.ok("umount", second)
+    assert [one["state"] for one in c.clones()] == ["unmounted"] * 2
+    # What is not mounted can be looked at, and carried over.
+    assert any("/big" in line for line in c.changes())
+    c.ok("clone", "--resume", c.dest)
+    assert c.dest.joinpath("big").read_bytes()[100:104] == b"MINE" and not os.path.ismount(second)
+    c.ok("clone", "--resume")
+    c.ok("clone", "--resume", c.dest)
+    assert (second / "two").read_text() == "two"
+    c.ok("umount", second)
+    c.ok("apply", second)
+    assert (c.dir / "two").read_text() == "two" and not os.path.ismount(second)
+    c.ok("discard", second)
+
+
+CONFLICTS = {
+    "both wrote": (lambda m: write_at(m / "big", b"NEW", 5), lambda d: write_at(d / "big", b"OLD", 70_000), "big"),
+    "mode there": (lambda m: write_at(m / "big", b"NEW", 5), lambda d: os.chmod(d / "big", 0o640), "big"),
+    "removed here": (lambda m: (m / "chmod").unlink(), lambda d: (d / "chmod").write_text("new"), "chmod"),
+    "removed there": (lambda m: (m / "chmod").write_text("new"), lambda d: (d / "chmod").unlink(), "chmod"),
+    "mode here, removed there": (lambda m: os.chmod(m / "chmod", 0o600), lambda d: (d / "chmod").unlink(), "chmod"),
+    "part here, removed there": (lambda m: write_at(m / "big", b"NEW", 5), lambda d: (d / "big").unlink(), "big"),
+    "both made it": (lambda m: (m / "made").write_text("a"), lambda d: (d / "made").write_text("b"), "made"),
+    "replaced there": (lambda m: (m / "chmod").write_text("new"), lambda d: os.rename(d / "second", d / "chmod"), "chmod"),
+    "in what was removed": (lambda m: shutil.rmtree(m / "d"), lambda d: (d / "d/e/x").write_text("new"), "d/e/x"),
+    "below what became a file": (lambda m: (shutil.rmtree(m / "d"), (m / "d").touch()), lambda d: (d / "d/e/x").write_text("new"), "d"),
+    "moved here": (lambda m: os.rename(m / "big", m / "other"), lambda d: write_at(d / "big", b"OLD", 5), "big"),
+    "moved directory": (lambda m: os.rename(m / "moved", m / "other"), lambda d: (d / "moved/z").write_text("new"), "moved/z"),
+    "directory is a link there": (lambda m: (m / "same/new").touch(), lambda d: (os.rename(d / "same", d / "aside"), os.symlink("/etc", d / "same")), "same"),
+}
+
+
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_what_both_changed_is_listed(c, what):
+    here, there, path = CONFLICTS[what]
+    c.ok("clone", c.dir, c.dest)
+    here(c.dest)
+    (c.dest / "besides").touch()
+    before = c.changes()
+    there(c.dir)
+    state = seen(c.dir)
+    for arguments in (["apply", "--dry-run", c.dest], ["apply", c.dest]):
+        assert f"conflict: {path}\n" in c.refused(*arguments)
+        assert seen(c.dir) == state and os.path.ismount(c.dest)
+    c.ok("umount", c.dest)
+    assert f"conflict: {path}\n" in c.refused("apply", c.dest)
+    assert seen(c.dir) == state and "A /besides" in c.changes() and len(c.changes()) >= len(before) - 1
+
+
+def test_what_only_the_directory_changed_stays(c):
+    c.ok("clone", c.dir, c.dest)
+    (c.dest / "same" / "mine").write_text("mine")
+    (c.dest / "small").write_text("mine")
+    (c.dir / "same" / "theirs").write_text("theirs")
+    (c.dir / "chmod").write_text("theirs")
+    (c.dir / "d" / "e" / "x").unlink()
+    (c.dest / "moved" / "mine").write_text("mine")
+    shutil.rmtree(c.dir / "moved")
+    c.ok("apply", c.dest)
+    assert os.listdir(c.dir / "moved") == ["mine"]
+    assert {name.name: name.read_text() for name in (c.dir / "same").iterdir()} == {"here": "same/here", "mine": "mine", "theirs": "theirs"}
+    assert (c.dir / "chmod").read_text() == "theirs" and (c.dir / "second").read_text() == "mine"
+    assert seen(c.dest) == seen(c.dir)
+
+
+def test_a_clone_in_use_stays(c):
+    c.ok("clone", c.dir, c.dest)
+    before = seen(c.dir)
+    with opened(c.dest / "new", os.O_RDWR | os.O_CREAT) as fd:
+        os.write(fd, b"new")
+        for command in ("apply", "discard"):
+            assert "in use" in c.refused(command, c.dest)
+            assert seen(c.dir) == before and (c.dest / "new").read_text() == "new"
+    c.ok("apply", c.dest)
+    assert (c.dir / "new").read_text() == "new"
+
+
+def _apply_and_kill(c, when):
+    """The process is killed when when(process) returns."""
+    process = subprocess.Popen([c.stack.program, "apply", c.dest], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=c.environment)
+    when(process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _end_what_was_killed(c, before, want):
+    """Whole or not at all; and then it is done."""
+    one, = c.clones()
+    if one["state"] == "applying":
+        for arguments in (["clone", "--resume", c.dest], ["discard", c.dest]):
+            assert "interrupted" in c.refused(*arguments)
+    else:
+        assert seen(c.dir) in (before, want)
+        if not os.path.ismount(c.dest):
+            c.ok("clone", "--resume", c.dest)
+    c.ok("apply", c.dest)
+    assert seen(c.dir) == want
+    if not os.path.ismount(c.dest):
+        c.ok("clone", "--resume", c.dest)
+    assert seen(c.dest) == want and c.changes() == []
+
+
+def test_a_kill_leaves_nothing_half_done(c):
+    c.ok("clone", c.dir, c.dest)
+    chance = random.Random(7)
+    for k in range(12):
+        before = seen(c.dir)
+        for name in range(40):
+            (c.dest / f"f{name}").write_bytes(blob(40 * KIB, k * 100 + name))
+        shutil.rmtree(c.dest / "d", ignore_errors=True)
+        write_at(c.dest / "big", bytes([k + 1]) * 3, 5000 * k)
+        want = seen(c.dest)
+        _apply_and_kill(c, lambda process: time.sleep(chance.uniform(0.01, 0.3)))
+        _end_what_was_killed(c, before, want)
+
+
+def test_a_kill_while_changes_go_over(c):
+    c.ok("clone", c.dir, c.dest)
+    change(c.dest)
+    for name in range(300):
+        (c.dest / f"f{name}").write_bytes(blob(4 * KIB, name))
+    before, want = seen(c.dir), seen(c.dest)
+    tar = pathlib.Path(c.clones()[0]["path"]) / "apply.tar"
+    _apply_and_kill(c, lambda process: wait_until(tar.exists, step_s=0))
+    assert tar.exists()
+    _end_what_was_killed(c, before, want)
+
+
+def test_two_commands_at_once(c):
+    c.ok("clone", c.dir, c.dest)
+    one, = c.clones()
+    with opened(one["path"], os.O_RDONLY | os.O_DIRECTORY) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        for command in ("apply", "discard"):
+            assert "another command" in c.refused(command, c.dest)
+    c.ok("discard", c.dest)
+
+
+def test_what_cannot_be_done_is_one_sentence(c):
+    c.ok("clone", c.dir, c.dest)
+    assert "already" in c.refused("clone", c.dir, c.dest)
+    c.ok("umount", c.dest)
+    assert "is a clone of" in c.refused("clone", c.dir, c.dest)
+    assert "not a directory" in c.refused("clone", c.dir / "big", c.stack.base / "x")
+    assert "No such file" in c.refused("clone", c.dir / "none", c.stack.base / "x")
+    assert not (c.stack.base / "x").exists()
+    for command in ("apply", "discard"):
+        assert "is no clone" in c.refused(command, c.dir)
+    assert "is no clone" in c.refused("clone", "--resume", c.dir)
+    c.refused("clone", "-o", "io=nonsense", c.dir, c.stack.base / "x")
+    assert len(c.clones()) == 1
+    c.ok("discard", c.dest)
+
+
+def test_a_description_that_is_none_is_passed_over(c):
+    c.ok("clone", c.dir, c.dest)
+    one, = c.clones()
+    description = pathlib.Path(one["path"]) / "clone.json"
+    text = description.read_text()
+    for bad in ("", "{", "[]", '{"version": 2}', text.replace('"/', '"'), text.replace('"since_s"', '"since"')):
+        description.write_text(bad)
+        done = c.call("clones", "--json")
+        assert "description is damaged" in done.stderr and json.loads(done.stdout) == {"clones": []}
+        c.refused("discard", c.dest)
+    description.write_text(text)
+    # Nor what another user may have written.
+    os.chmod(one["path"], 0o777)
+    assert c.call("clones", "--json").stderr
+    os.chmod(one["path"], 0o700)
+    c.ok("discard", c.dest)
+
+
+def test_snapshots_are_not_lost(c):
+    c.ok("clone", c.dir, c.dest)
+    (c.dest / "early").touch()
+    done = c.call("snapshot", c.dest)
+    if done.returncode:
+        pytest.skip(done.stderr)
+    (c.dest / "late").touch()
+    assert "snapshots" in c.refused("apply", c.dest)
+    assert (c.dest / "early").exists() and not (c.dir / "late").exists()
