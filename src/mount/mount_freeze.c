@@ -5,6 +5,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/data/materialize.h"
 #include "veneer/data/publish.h"
+#include "veneer/jobs/upper_walk.h"
 #include "veneer/layer/image_hidden.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/passthrough/passthrough_table.h"
@@ -215,15 +216,69 @@ static bool list_nameless(void *arg, struct inode *i)
 	return inode_is_orphan(i) && inode_is_regular(i) && i->is_held && list_inode(arg, i);
 }
 
+/* How many names the upper has for a nameless inode; 0 for one that is gone. */
+static int count_links(struct union_fs *t, struct inode *i, nlink_t *ret)
+{
+	int r = lookup_restore(t, i), fd = r == 0 && inode_has_upper(i) ? upper_pin(t, i) : -ENOENT;
+	struct stat st;
+
+	*ret = 0;
+	if (fd < 0)
+		return r == -ESTALE || fd == -ENOENT ? 0 : r ?: fd;
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	upper_unpin(i);
+	*ret = r == 0 ? st.st_nlink : 0;
+	return r;
+}
+
 static int complete(struct union_fs *t, struct inode *i, void *arg)
 {
-	int r = lookup_restore(t, i);
+	nlink_t n;
+	int r = count_links(t, i, &n);
 
-	if (r < 0 || !inode_partial_id(i))
-		return r == -ESTALE ? 0 : r;
+	if (r < 0 || n || !inode_partial_id(i))
+		return r;
 	r = materialize_fill_file(arg, i);
 	r = r ?: materialize_finish(arg, i);
 	return r < 0 ? r : 0;
+}
+
+static int note_linked(struct union_fs *t, struct inode *i, void *arg)
+{
+	bool *is_linked = arg;
+	nlink_t n;
+	int r = count_links(t, i, &n);
+
+	*is_linked |= n > 0;
+	return r;
+}
+
+static int pass_by(void *arg, struct inode *parent, const char *name, struct inode *i)
+{
+	(void)arg;
+	(void)parent;
+	(void)name;
+	(void)i;
+	return 0;
+}
+
+static int pass_by_missing(void *arg, struct inode *parent, const char *name, int error)
+{
+	return (void)error, pass_by(arg, parent, name, NULL);
+}
+
+/* An inode that a dead server or a snapshot before left is known by one of its names; when that one
+ * goes, looking the others up gives it those again. */
+static int name_again(struct union_fs *t)
+{
+	static const struct upper_walk_hooks hooks = { .entry = pass_by, .miss = pass_by_missing };
+	struct listed nameless = { 0 };
+	bool is_linked = false;
+	int r;
+
+	inode_each(t, list_nameless, &nameless);
+	r = each_listed(&nameless, t, note_linked, &is_linked);
+	return r == 0 && is_linked ? upper_walk(t, &hooks, NULL) : r;
 }
 
 int mount_freeze_prepare(struct mount *m)
@@ -234,6 +289,7 @@ int mount_freeze_prepare(struct mount *m)
 	int r = materialize_init(&w, t, false);
 
 	w.takes_nameless = true;
+	r = r ?: name_again(t);
 	if (r == 0) {
 		inode_each(t, list_nameless, &nameless);
 		r = each_listed(&nameless, t, complete, &w);

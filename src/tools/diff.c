@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Goes through the directories of the layer, as they stand there, and asks the stack below for each
  * name. A directory that was renamed shows what is merged into it at a new place: that is gone
- * through as the stack shows it. */
+ * through as the stack shows it. So are all directories of an upper that has snapshots. */
 #include "veneer/tools/diff.h"
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/dir_listing.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
@@ -93,6 +94,7 @@ static int find(struct image *img, struct image_entry *dir, const char *name,
 /* How much of a partial file is its own. What cannot be known is 0, and veneer check says why. */
 static void measure(struct diff *d, int fd, struct diff_entry *e)
 {
+	struct layer *const *layers = &d->upper;
 	struct mapfile *map;
 	struct partial_xattr m;
 	uint64_t clip;
@@ -102,7 +104,10 @@ static void measure(struct diff *d, int fd, struct diff_entry *e)
 		return;
 	e->is_partial = true;
 	e->blks = (e->size + BLK_BYTES - 1) >> BLK_SHIFT;
-	if (layer_map(d->upper, &map) < 0 || mapfile_clip(map, m.file_id, &clip) < 0)
+	if (e->image_entry)
+		image_layers(d->full, &layers);
+	if (layer_map(layers[e->image_entry ? e->image_entry->layer : 0], &map) < 0 ||
+	    mapfile_clip(map, m.file_id, &clip) < 0)
 		return;
 	for (blk_t at = 0; at < e->blks; at += n) {
 		bool is_own;
@@ -316,10 +321,55 @@ static int read_merged_dir(struct reading *r, struct pending *in)
 	return n < 0 ? (int)n : k;
 }
 
+/* It is what the layers below show there. */
+static bool is_unchanged(const struct diff *d, const struct image_entry *e,
+			 const struct image_entry *below)
+{
+	return below && e->layer == below->layer + d->n_upper && e->d_ino == below->d_ino;
+}
+
+static int add_stacked(struct reading *r, const struct pending *in, struct image_entry *e)
+{
+	struct diff *d = r->d;
+	_cleanup_(closep) int fd = -1;
+	struct image_entry *below;
+	int k = find(d->below, in->below, e->name, &below);
+
+	if (k < 0 || is_unchanged(d, e, below))
+		return k < 0 ? k : 0;
+	if (e->layer < d->n_upper)
+		fd = image_open_path(d->full, e);
+	return add(r, in, e->name, fd, e, below);
+}
+
+/* A directory of an upper that has snapshots. */
+static int read_stacked_dir(struct reading *r, const struct pending *in)
+{
+	struct diff *d = r->d;
+	ssize_t n = image_count(d->full, in->image_entry),
+		n_below = in->below ? image_count(d->below, in->below) : 0;
+	int k = n < 0 ? (int)n : n_below < 0 ? (int)n_below : 0;
+
+	for (ssize_t c = 0; k == 0 && c < n; c++)
+		k = add_stacked(r, in, image_child(in->image_entry, (size_t)c));
+	for (ssize_t c = 0; k == 0 && c < n_below; c++) {
+		struct image_entry *below = image_child(in->below, (size_t)c), *e;
+
+		k = find(d->full, in->image_entry, below->name, &e);
+		k = k == 0  ? add_deleted(r, in, in->path, below->name, below, false)
+		    : k < 0 ? k
+			    : 0;
+	}
+	return k;
+}
+
 static int read_dir(struct reading *r, struct pending *in)
 {
+	const bool is_stacked = r->d->n_upper > 1;
 	bool is_redirected = false;
-	int k = in->is_merged_anew ? 0 : read_layer_dir(r, in, &is_redirected);
+	int k = is_stacked	     ? read_stacked_dir(r, in)
+		: in->is_merged_anew ? 0
+				     : read_layer_dir(r, in, &is_redirected);
 
 	if (is_redirected)
 		in->is_merged_anew = true;
@@ -368,26 +418,95 @@ static int read_all(struct reading *r)
 
 /* ---- the stack ---- */
 
+struct stack {
+	struct layer **v; /* owned references */
+	size_t n, cap;
+};
+
+/* layer is taken over, also on failure. */
+static int put_layer(struct stack *s, struct layer *layer)
+{
+	if (array_reserve(&s->v, &s->cap, s->n + 1) < 0) {
+		layer_unref(layer);
+		return -ENOMEM;
+	}
+	s->v[s->n++] = layer;
+	return 0;
+}
+
+static int put_snapshot(struct stack *s, const struct layer *of, uint64_t id)
+{
+	_cleanup_(freep) char *path = branch_dir_path(of->path, id);
+	struct layer *layer;
+	int fd = path ? branch_dir_open(of->rootfd, id) : -ENOMEM;
+	int k = fd < 0 ? fd : layer_open_fd(fd, path, &layer);
+
+	if (k < 0)
+		return k;
+	layer->is_snapshot = true;
+	return put_layer(s, layer);
+}
+
+/* What the live part of a layer stands on. */
+static int put_snapshots(struct stack *s, const struct layer *of)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	_cleanup_(freep) uint64_t *ids = NULL;
+	uint64_t pending = 0;
+	size_t n;
+	int k = branch_dir_load(of->rootfd, &c);
+
+	k = k == -ENOENT ? 0 : k;
+	k = k ?: branch_dir_pending(of->rootfd, &c, &pending);
+	n = k == 0 ? branch_chain_below(&c, c.head, NULL) : 0;
+	ids = calloc(n + 1, sizeof(*ids));
+	if (!ids)
+		return -ENOMEM;
+	if (n)
+		branch_chain_below(&c, c.head, ids);
+	if (pending)
+		k = k ?: put_snapshot(s, of, pending);
+	for (size_t i = 0; k == 0 && i < n; i++)
+		k = put_snapshot(s, of, ids[i]);
+	if (k < 0)
+		log_error("cannot open the snapshots in %s: %s", of->path,
+			  k == -EUCLEAN ? "their chain is damaged" : strerror(-k));
+	return k;
+}
+
+static int put_lower(struct stack *s, const char *path)
+{
+	struct layer *layer;
+	int k = layer_open(path, &layer);
+
+	if (k < 0) {
+		log_error("cannot open lowerdir %s: %s", path, strerror(-k));
+		return k;
+	}
+	k = put_layer(s, layer);
+	return k ?: put_snapshots(s, layer);
+}
+
 static int open_images(struct diff *d, char *const *lower, size_t n_lower)
 {
-	struct layer **layers = calloc(n_lower + 1, sizeof(*layers));
-	size_t n = 1;
-	int k = layers ? 0 : -ENOMEM;
+	struct stack s = { 0 };
+	int k = put_layer(&s, layer_ref(d->upper));
 
-	if (k == 0)
-		layers[0] = layer_ref(d->upper);
-	for (; k == 0 && n <= n_lower; n++) {
-		k = layer_open(lower[n - 1], &layers[n]);
-		if (k < 0) {
-			log_error("cannot open lowerdir %s: %s", lower[n - 1], strerror(-k));
-			break;
-		}
+	k = k ?: put_snapshots(&s, d->upper);
+	d->n_upper = s.n;
+	if (k == 0 && s.n > 1 && !n_lower) {
+		log_error("%s has snapshots: say what it lies on, -o lowerdir=A[:B...]",
+			  d->upper->path);
+		k = -EINVAL;
 	}
-	if (k == 0)
-		k = image_new(layers, n, &d->full) ?: image_new(layers + 1, n - 1, &d->below);
-	while (layers && n > 0)
-		layer_unref(layers[--n]);
-	free(layers);
+	for (size_t i = 0; k == 0 && i < n_lower; i++)
+		k = put_lower(&s, lower[i]);
+	if (k == 0 && n_lower)
+		k = image_new(s.v, s.n, &d->full)
+			    ?: image_new(s.v + d->n_upper, s.n - d->n_upper, &d->below);
+	while (s.n > 0)
+		layer_unref(s.v[--s.n]);
+	free(s.v);
 	return k;
 }
 
@@ -403,8 +522,7 @@ int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_
 		log_error("cannot open %s: %s", upper, strerror(-k));
 		return k;
 	}
-	if (n_lower)
-		k = open_images(ret, lower, n_lower);
+	k = open_images(ret, lower, n_lower);
 	return k ?: read_all(&r);
 }
 

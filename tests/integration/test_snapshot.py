@@ -2,12 +2,14 @@
 """A snapshot of a mount that is used: programs go on, and it never changes."""
 import contextlib
 import fcntl
+import io
 import itertools
 import json
 import mmap
 import os
 import random
 import subprocess
+import tarfile
 import threading
 import time
 
@@ -327,6 +329,22 @@ def test_one_of_two_names_that_is_removed_refuses_it(s):
     assert not (s.m / "own").exists() and not (s.m / "second").exists()
 
 
+def test_one_of_two_names_goes_after_a_snapshot(s):
+    """The inode is known by one of them only, and is found by the other."""
+    change(s.m)
+    s.take()
+    number = os.stat(s.m / "own").st_ino
+    for name in ("second", "own"):
+        os.unlink(s.m / name)
+        os.link(s.m / ("own" if name == "second" else "third"), s.m / f"not-{name}")
+        if name == "second":
+            os.rename(s.m / "not-second", s.m / "third")
+        s.take()
+        st = os.stat(s.m / "third")
+        assert (st.st_ino, st.st_nlink) == (number, 2) and (s.m / "third").read_text() == "own"
+        s.take()
+
+
 def test_of_two_names_either_is_the_same_file(s):
     """Also if only one of them was looked up before."""
     change(s.m)
@@ -512,15 +530,63 @@ def test_a_damaged_chain_is_refused(s):
     assert (s.m / "own").read_text() == "own"
 
 
-@pytest.mark.parametrize("command", ["diff", "flatten"])
-def test_tools_that_do_not_know_snapshots_say_so(s, command):
+def change_more(m):
+    """What was changed before, and what was not."""
+    write_at(m / "big", b"LATER", 150_000)
+    (m / "second").unlink()
+    (m / "gone").mkdir()
+    (m / "gone" / "in").write_text("again")
+    os.rename(m / "new", m / "newer")
+    write_at(m / "newer" / "f", b"LATER", 5000)
+    os.rename(m / "d", m / "dir")
+    (m / "d").mkdir()
+    (m / "d" / "e").write_text("a file now")
+    (m / "moved").unlink()
+    os.chmod(m / "dir" / "e", 0o700)
+
+
+def _told(place, stack, *arguments):
+    done = subprocess.run([stack.program, "diff", *arguments, "-o", f"lowerdir={stack.lower()}", place.upper], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b""), done
+    return done.stdout
+
+
+def _archive(place, stack):
+    """All but the times, which differ."""
+    with tarfile.open(fileobj=io.BytesIO(_told(place, stack, "--tar", "--quiet"))) as tar:
+        return {m.name: (m.type, m.mode, m.size, m.linkname, m.isreg() and tar.extractfile(m).read()) for m in tar}
+
+
+def test_diff_is_of_the_snapshots_too(s, stack, shared):
+    """The same as of an upper that has none."""
+    plain = Place(stack, "plain")
+    plain.mount(stack, shared, *s.options)
+    for m in (s.m, plain.mnt):
+        change(m)
+        if m == s.m:
+            s.take()
+        change_more(m)
+        if m == s.m:
+            s.take()
+        (m / "last").write_text("last")
+        linux.umount(m)
+    told = {line.split(" (")[0] for line in _told(s.place, stack, "-r").decode().splitlines()}
+    assert told == {line.split(" (")[0] for line in _told(plain, stack, "-r").decode().splitlines()}
+    assert {"C /big", "D /small", "A /last", "A /newer/f", "C /d", "C /gone", "A /gone/in", "A /dir/e/x", "C /d/e"} <= told
+    archive = _archive(plain, stack)
+    # What is under an opaque directory is said one by one.
+    assert _archive(s.place, stack) == {name: what for name, what in archive.items() if not name.endswith(".wh..wh..opq")}
+    done = subprocess.run([stack.program, "diff", s.place.upper], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "lowerdir=" in done.stderr
+
+
+def test_flatten_does_not_know_snapshots(s):
     change(s.m)
     s.take("one")
     linux.umount(s.m)
     before = treestate.take(s.place.upper)
-    options = s.place.options() if command == "flatten" else f"lowerdir={s.stack.lower()}"
-    arguments = ["-o", options] + ([s.place.upper] if command == "diff" else [])
-    done = subprocess.run([s.stack.program, command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([s.stack.program, "flatten", "-o", s.place.options()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "has snapshots" in done.stderr, done
     assert not treestate.differences(before, treestate.take(s.place.upper))
 

@@ -5,7 +5,8 @@
 
 #include "veneer/mount/mount.h"
 
-/* Make partial files that lost their name whole: the map by which they are read stays with what
+/* Find the names that files have whose known one was removed, and make partial ones without any
+ * whole: the map by which they are read stays with what
  * becomes a lower layer. While requests are answered, so that little of it is left to
  * mount_freeze_check. 0 or -errno. */
 int mount_freeze_prepare(struct mount *m);

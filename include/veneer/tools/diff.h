@@ -26,14 +26,16 @@ struct diff {
 	struct diff_entry *entries; /* by path, what is in a directory behind it */
 	size_t n, cap;
 	struct layer *upper;
+	size_t n_upper; /* of the layers of full: it and the snapshots that it stands on */
 	struct image *full,
 		*below; /* with and without the layer; NULL: the lower layers are not known */
 };
 
-/* Read what is different in the layer at `upper`, which may be in use, to lower[0..n_lower), top
- * first; none: what the layer alone tells, in which directories and files of which it does not say
- * that they are new count as changed. lists_all: what is in a deleted directory is listed too. step
- * may be NULL. release in both cases. 0 or -errno, after a line in the log. */
+/* Read what is different in the layer at `upper`, which may be in use, and in its snapshots, to
+ * lower[0..n_lower), top first, and theirs; none: what the layer alone tells, in which directories
+ * and files of which it does not say that they are new count as changed. lists_all: what is in a
+ * deleted directory is listed too. step may be NULL. release in both cases. 0 or -errno, after a
+ * line in the log. */
 int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all,
 	      const struct step *step, struct diff *ret);
 void diff_release(struct diff *d);
