@@ -2,6 +2,7 @@
 #include "clone_state.h"
 
 #include "mount_find.h"
+#include "upper_root.h"
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
@@ -67,10 +68,10 @@ char *clone_state_file(const struct clone_state *c, const char *name)
 
 static json_t *describe(const struct clone_state *c)
 {
-	return json_pack("{si, ss, ss, ss, sI, sI, sb}", "version", 1, "dir", c->dir, "dest",
-			 c->dest, "options", c->options, "since_s", (json_int_t)c->since.tv_sec,
-			 "since_ns", (json_int_t)c->since.tv_nsec, "has_made_dest",
-			 c->has_made_dest);
+	return json_pack("{si, ss, sI, ss, ss, sI, sI, sb}", "version", 1, "dir", c->dir, "dir_ino",
+			 (json_int_t)c->dir_ino, "dest", c->dest, "options", c->options, "since_s",
+			 (json_int_t)c->since.tv_sec, "since_ns", (json_int_t)c->since.tv_nsec,
+			 "has_made_dest", c->has_made_dest);
 }
 
 static int write_new(int dirfd, const json_t *description)
@@ -105,17 +106,18 @@ static int save(const struct clone_state *c)
 static int take_description(struct clone_state *c, json_t *j)
 {
 	const char *dir, *dest, *options;
-	json_int_t s, ns;
+	json_int_t ino, s, ns;
 	int version, is_made;
 
-	if (json_unpack(j, "{si, ss, ss, ss, sI, sI, sb}", "version", &version, "dir", &dir, "dest",
-			&dest, "options", &options, "since_s", &s, "since_ns", &ns, "has_made_dest",
-			&is_made) < 0 ||
+	if (json_unpack(j, "{si, ss, sI, ss, ss, sI, sI, sb}", "version", &version, "dir", &dir,
+			"dir_ino", &ino, "dest", &dest, "options", &options, "since_s", &s,
+			"since_ns", &ns, "has_made_dest", &is_made) < 0 ||
 	    version != 1 || *dir != '/' || *dest != '/')
 		return -EUCLEAN;
 	c->dir = strdup(dir);
 	c->dest = strdup(dest);
 	c->options = strdup(options);
+	c->dir_ino = (ino_t)ino;
 	c->since = (struct timespec){ s, ns };
 	c->has_made_dest = is_made;
 	return c->dir && c->dest && c->options ? 0 : -ENOMEM;
@@ -160,6 +162,40 @@ static struct timespec now(void)
 	return tick;
 }
 
+/* What was read before it was locked may be of yesterday. */
+static int reload(struct clone_state *c)
+{
+	struct clone_state now;
+	char *path = strdup(c->path);
+	int r = load(path, &now);
+
+	if (r < 0) {
+		log_error("%s: %s", c->path, strerror(-r));
+	} else {
+		now.lock_fd = steal_fd(&c->lock_fd);
+		clone_state_release(c);
+		*c = now;
+		return 0;
+	}
+	clone_state_release(&now);
+	return r;
+}
+
+int clone_state_open_dir(const struct clone_state *c)
+{
+	_cleanup_(closep) int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		log_error("%s: %s", c->dir, strerror(errno));
+		return -errno;
+	}
+	if (st.st_ino == c->dir_ino)
+		return steal_fd(&fd);
+	log_error("%s is not the directory that was cloned, but another one", c->dir);
+	return -ESTALE;
+}
+
 int clone_state_lock(struct clone_state *c)
 {
 	_cleanup_(closep) int fd = open_own(c->path);
@@ -167,38 +203,36 @@ int clone_state_lock(struct clone_state *c)
 
 	if (r == 0) {
 		c->lock_fd = steal_fd(&fd);
-		return 0;
+		return c->dir_ino ? reload(c) : 0;
 	}
 	r = r == -EWOULDBLOCK ? -EBUSY : r;
 	log_error("%s: %s", c->dest, r == -EBUSY ? "another command works on it" : strerror(-r));
 	return r;
 }
 
+/* The upper's root is what is seen of the directory itself. */
 static int make_own_dirs(const struct clone_state *c)
 {
-	static const char *const names[] = { "upper", "work" };
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	int r = upper ? upper_root_make(upper, c->dir) : -ENOMEM;
 
-	for (size_t k = 0; k < 2; k++) {
-		_cleanup_(freep) char *path = clone_state_file(c, names[k]);
-
-		if (!path || mkdir(path, k ? 0700 : 0755) < 0)
-			return path ? -errno : -ENOMEM;
-	}
-	return 0;
+	return r == 0 && mkdirat(c->lock_fd, "work", 0700) < 0 ? -errno : r;
 }
 
 int clone_state_renew(struct clone_state *c)
 {
+	struct stat st;
 	int r;
 
 	rmtree(c->lock_fd, "upper");
 	rmtree(c->lock_fd, "work");
-	r = make_own_dirs(c);
+	r = stat(c->dir, &st) < 0 ? -errno : make_own_dirs(c);
 	if (r < 0) {
 		log_error("%s: cannot make its directories: %s", c->path, strerror(-r));
 		return r;
 	}
 	c->since = now();
+	c->dir_ino = st.st_ino;
 	return save(c);
 }
 

@@ -13,6 +13,7 @@
 struct clone_state {
 	char *path; /* of its directory */
 	char *dir, *dest; /* absolute: what is cloned, and where it is mounted */
+	ino_t dir_ino;
 	char *options; /* with which it is mounted, besides those for its layers */
 	struct timespec
 		since; /* what was changed at dir at this time or later is not of the clone */
@@ -29,11 +30,15 @@ int clone_state_find(const char *dest, struct clone_state *ret);
 /* Call fn for each of this user's, until it gives something else than 0, which is returned. One
  * that cannot be read is passed over, after a sentence. */
 int clone_state_each(int (*fn)(void *arg, struct clone_state *c), void *arg);
-/* Keep other commands away from it: 0; -EBUSY or -errno after a sentence. */
+/* Keep other commands away from it, and read its description again: 0; -EBUSY or -errno after a
+ * sentence. */
 int clone_state_lock(struct clone_state *c);
 /* Of one that is locked: empty its upper and its work directory, and write its description, with
  * all that is at dir now as what it stands on. 0 or -errno, after a sentence. */
 int clone_state_renew(struct clone_state *c);
+/* What is cloned, open: a descriptor; -errno after a sentence, also if another directory is there
+ * by now. */
+int clone_state_open_dir(const struct clone_state *c);
 /* Remove it from the disk, with its upper. 0 or -errno, after a sentence. */
 int clone_state_remove(struct clone_state *c);
 /* PATH/NAME, malloc'd; NULL without memory. */

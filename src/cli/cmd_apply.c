@@ -27,11 +27,12 @@
 
 static int print_usage(void)
 {
-	printf("usage: veneer apply [--dry-run] DEST\n\n"
+	printf("usage: veneer apply [--dry-run] [--force] DEST\n\n"
 	       "Carry what was changed in a clone (veneer clone) over to its directory. The clone\n"
 	       "is unmounted meanwhile, and begins anew. What was changed in the directory, too,\n"
 	       "since the clone was made or last applied, is listed, and then nothing is done. A\n"
 	       "call that was interrupted is finished by the next one.\n\n"
+	       "  -f, --force    what both changed becomes what the clone has\n"
 	       "  -n, --dry-run  list the changes, and what stands in their way\n\n"
 	       "Exit code: 0; 1 when not all could be carried over; 2 for wrong usage.\n");
 	return 0;
@@ -45,67 +46,92 @@ static void say_conflict(void *arg, const char *path)
 	fprintf(stderr, "conflict: %s\n", path);
 }
 
-static int open_dir(const struct clone_state *c)
+static void say_closed(void *arg, const char *path)
 {
-	int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0)
-		log_error("%s: %s", c->dir, strerror(errno));
-	return fd;
+	(void)arg;
+	fprintf(stderr, "not yours to change: %s\n", path);
 }
 
-/* The number of conflicts; or -errno after a sentence. */
-static ssize_t read_changes(const struct clone_state *c, struct diff *ret)
+static void say_left(void *arg, const char *path)
+{
+	bool *has_left = arg;
+
+	*has_left = true;
+	fprintf(stderr, "changed meanwhile, and left as it is: %s\n", path);
+}
+
+/* 0; -EEXIST: something stands in the way, as was said; -errno after a sentence. */
+static int look_for_obstacles(const struct clone_state *c, const struct diff *d, int dirfd,
+			      bool is_forced)
+{
+	ssize_t n = apply_find_obstacles(d, dirfd, say_closed, NULL), conflicts = 0;
+
+	if (n >= 0)
+		conflicts = apply_find_conflicts(d, dirfd, &c->since, say_conflict, NULL);
+	if (n < 0 || conflicts < 0) {
+		log_error("%s: %s", c->dir, strerror((int)(n < 0 ? -n : -conflicts)));
+		return (int)(n < 0 ? n : conflicts);
+	}
+	if (conflicts && !is_forced)
+		log_error("%s: %s changed on both sides; nothing was done", c->dest,
+			  human_units_of((uint64_t)conflicts, "path").text);
+	return n || (conflicts && !is_forced) ? -EEXIST : 0;
+}
+
+/* The same. */
+static int read_changes(const struct clone_state *c, bool is_forced, struct diff *ret)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
-	_cleanup_(closep) int dirfd = open_dir(c);
+	_cleanup_(closep) int dirfd = clone_state_open_dir(c);
 	char *lower[] = { c->dir };
-	ssize_t n;
-	int r = !upper ? -ENOMEM : dirfd < 0 ? -ENOENT : offline_refuse_snapshots(upper, "apply");
+	int r = !upper ? -ENOMEM : dirfd < 0 ? dirfd : offline_refuse_snapshots(upper, "apply");
 
 	*ret = (struct diff){ 0 };
 	r = r ?: diff_read(upper, lower, 1, true, NULL, ret);
-	if (r < 0)
-		return r;
-	n = apply_find_conflicts(ret, dirfd, &c->since, say_conflict, NULL);
-	if (n < 0)
-		log_error("%s: %s", c->dir, strerror((int)-n));
-	else if (n)
-		log_error("%s: %s changed on both sides; nothing was done", c->dest,
-			  human_units_of((uint64_t)n, "path").text);
-	return n;
+	if (r == 0 && apply_is_root_changed(ret, dirfd) == 1)
+		log_warn("%s: mode and attributes of the directory itself do not go over", c->dest);
+	return r ?: look_for_obstacles(c, ret, dirfd, is_forced);
 }
 
 /* Exit code. */
 static int list(const struct clone_state *c)
 {
 	_cleanup_(diff_release) struct diff d = { 0 };
-	ssize_t n = read_changes(c, &d);
-	int r = n < 0 ? (int)n : diff_print(&d, terminal_has_colours(stdout), stdout);
+	int r = read_changes(c, false, &d);
 
-	return r < 0 || n != 0;
+	if (r == 0 || r == -EEXIST)
+		r = diff_print(&d, terminal_has_colours(stdout), stdout) ?: r;
+	return r < 0;
 }
 
 /* ---- doing it ---- */
 
-static int sync_and_name(int dirfd, int fd)
+/* What came in the way while it was written is found before it counts. */
+static int sync_and_name(const struct clone_state *c, const struct diff *d, int fd, bool is_forced)
 {
+	_cleanup_(closep) int there = clone_state_open_dir(c);
+	const int dirfd = c->lock_fd;
+	int r = there < 0 ? there : look_for_obstacles(c, d, there, is_forced);
+
+	if (r < 0)
+		return r;
 	if (fsync(fd) < 0 || renameat(dirfd, CLONE_STATE_TAR ".new", dirfd, CLONE_STATE_TAR) < 0 ||
 	    fsync(dirfd) < 0)
 		return -errno;
 	return 0;
 }
 
-static int write_tar(const struct clone_state *c, const struct diff *d)
+static int write_tar(const struct clone_state *c, const struct diff *d, bool is_forced)
 {
 	_cleanup_(closep) int fd = openat(c->lock_fd, CLONE_STATE_TAR ".new",
 					  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	struct diff_progress done;
 	int r = fd < 0 ? -errno : diff_tar_write(d, fd, NULL, NULL, &done);
 
-	r = r ?: sync_and_name(c->lock_fd, fd);
+	r = r ?: sync_and_name(c, d, fd, is_forced);
 	if (r < 0) {
-		log_error("%s: cannot keep the changes: %s", c->path, strerror(-r));
+		if (r != -EEXIST)
+			log_error("%s: nothing was done: %s", c->dest, strerror(-r));
 		unlinkat(c->lock_fd, CLONE_STATE_TAR ".new", 0);
 	}
 	return r;
@@ -115,7 +141,8 @@ static int carry_out(const struct clone_state *c, int dirfd)
 {
 	_cleanup_(closep) int tar =
 		openat(c->lock_fd, CLONE_STATE_TAR, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	int r = tar < 0 ? -errno : apply_extract(tar, dirfd);
+	bool has_left = false;
+	int r = tar < 0 ? -errno : apply_extract(tar, dirfd, say_left, &has_left);
 
 	if (r == 0 && syncfs(dirfd) < 0)
 		r = -errno;
@@ -123,17 +150,19 @@ static int carry_out(const struct clone_state *c, int dirfd)
 		log_error("%s: not all changes are carried over: %s; the same command goes on with "
 			  "it",
 			  c->dest, strerror(-r));
-	return r;
+	return r ?: has_left;
 }
 
-/* The changes are kept in the tar. 0 or -errno after a sentence. */
+/* The changes are kept in the tar. 0; 1: some were left out, as was said; -errno after a
+ * sentence. */
 static int finish(struct clone_state *c)
 {
-	_cleanup_(closep) int dirfd = open_dir(c);
-	int r = dirfd < 0 ? -ENOENT : carry_out(c, dirfd);
+	_cleanup_(closep) int dirfd = clone_state_open_dir(c);
+	int r = dirfd < 0 ? dirfd : carry_out(c, dirfd);
+	int e = r < 0 ? r : clone_state_renew(c);
 
-	r = r ?: clone_state_renew(c);
-	if (r == 0 && (unlinkat(c->lock_fd, CLONE_STATE_TAR, 0) < 0 || fsync(c->lock_fd) < 0)) {
+	r = e < 0 ? e : r;
+	if (r >= 0 && (unlinkat(c->lock_fd, CLONE_STATE_TAR, 0) < 0 || fsync(c->lock_fd) < 0)) {
 		r = -errno;
 		log_error("%s: %s", c->path, strerror(-r));
 	}
@@ -141,12 +170,11 @@ static int finish(struct clone_state *c)
 }
 
 /* Unmounted, and nobody else's. */
-static int apply_alone(struct clone_state *c)
+static int apply_alone(struct clone_state *c, bool is_forced)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
 	_cleanup_(closep) int fd = upper ? open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	_cleanup_(diff_release) struct diff d = { 0 };
-	ssize_t n;
 	int r = fd < 0 ? -errno : upper_lock_alone(upper, fd);
 
 	if (r < 0) {
@@ -154,10 +182,10 @@ static int apply_alone(struct clone_state *c)
 			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
 		return r;
 	}
-	n = read_changes(c, &d);
-	if (n || !d.n)
-		return n > 0 ? -EEXIST : (int)n;
-	r = write_tar(c, &d);
+	r = read_changes(c, is_forced, &d);
+	if (r < 0 || !d.n)
+		return r;
+	r = write_tar(c, &d, is_forced);
 	diff_release(&d);
 	closep(&fd);
 	return r ?: finish(c);
@@ -171,29 +199,29 @@ static int mount_again(struct clone_state *c)
 }
 
 /* Exit code. */
-static int apply(struct clone_state *c)
+static int apply(struct clone_state *c, bool is_forced)
 {
 	const bool is_mounted = mount_find_is_ours(c->dest);
 	int r;
 
 	if (clone_state_is_applying(c) && !is_mounted)
-		return finish(c) < 0;
+		return finish(c) != 0;
 	if (is_mounted) {
 		_cleanup_(diff_release) struct diff d = { 0 };
 
 		/* It goes on if it is known by now that this cannot be done. */
-		if (read_changes(c, &d) != 0 || mount_call_umount(c->dest))
+		if (read_changes(c, is_forced, &d) < 0 || mount_call_umount(c->dest))
 			return 1;
 	}
-	r = apply_alone(c);
+	r = apply_alone(c, is_forced);
 	/* What is half done must not be changed. */
 	if (is_mounted && !clone_state_is_applying(c) && mount_again(c))
 		return 1;
-	return r < 0;
+	return r != 0;
 }
 
 /* Exit code. */
-static int find_and_apply(const char *given, bool is_dry)
+static int find_and_apply(const char *given, bool is_dry, bool is_forced)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
 	_cleanup_(freep) char *dest = mount_find_path(given);
@@ -205,32 +233,36 @@ static int find_and_apply(const char *given, bool is_dry)
 		return 1;
 	fd_cache_init();
 	file_guard_init();
-	return is_dry ? list(&c) : apply(&c);
+	/* Of one that was killed. */
+	unlinkat(c.lock_fd, CLONE_STATE_TAR ".new", 0);
+	return is_dry ? list(&c) : apply(&c, is_forced);
 }
 
 int cmd_apply(int argc, char **argv)
 {
 	static const struct option options[] = { { "dry-run", no_argument, NULL, 'n' },
+						 { "force", no_argument, NULL, 'f' },
 						 { "help", no_argument, NULL, 'h' },
 						 { NULL, 0, NULL, 0 } };
-	bool is_dry = false;
+	bool is_dry = false, is_forced = false;
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":hn", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":fhn", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage();
-		if (c != 'n') {
+		if (c != 'n' && c != 'f') {
 			usage_wrong_option(argv, c);
 			return usage_hint("apply");
 		}
-		is_dry = true;
+		is_dry |= c == 'n';
+		is_forced |= c == 'f';
 	}
 	if (optind == argc)
 		usage_missing("DEST");
 	else if (argc - optind > 1)
 		usage_unexpected(argv[optind + 1]);
 	else
-		return find_and_apply(argv[optind], is_dry);
+		return find_and_apply(argv[optind], is_dry, is_forced);
 	return usage_hint("apply");
 }

@@ -5,6 +5,7 @@
 
 #include "mount_call.h"
 #include "mount_find.h"
+#include "upper_root.h"
 #include "usage.h"
 
 #include "veneer/base/array.h"
@@ -69,9 +70,10 @@ static char *absolute(const char *path)
 	return ret;
 }
 
-static int make_state(const char *state)
+static int make_state(const char *state, const char *top)
 {
-	static const char *const names[] = { "upper", "work" };
+	_cleanup_(freep) char *upper = path_in(state, "upper"), *work = path_in(state, "work");
+	int r;
 
 	if (mkdir(state, 0700) < 0) {
 		log_error("%s: %s", state,
@@ -79,15 +81,12 @@ static int make_state(const char *state)
 					  : strerror(errno));
 		return -1;
 	}
-	for (size_t k = 0; k < 2; k++) {
-		_cleanup_(freep) char *path = path_in(state, names[k]);
-
-		if (!path || mkdir(path, k ? 0700 : 0755) < 0) {
-			log_error("%s: cannot make its directories: %s", state, strerror(errno));
-			return -1;
-		}
-	}
-	return 0;
+	r = upper && work ? upper_root_make(upper, top) : -ENOMEM;
+	if (r == 0 && mkdir(work, 0700) < 0)
+		r = -errno;
+	if (r < 0)
+		log_error("%s: cannot make its directories: %s", state, strerror(-r));
+	return r;
 }
 
 static void remove_state(const char *state)
@@ -233,7 +232,7 @@ static int mount_new(const struct origin *o, const char *state, const char *more
 	_cleanup_(freep) char *options = NULL;
 	int code = 1;
 
-	if (make_state(state) < 0)
+	if (make_state(state, o->lowers[0]) < 0)
 		return 1;
 	options = format_options(o, state, more);
 	if (!options)

@@ -32,6 +32,13 @@ static int print_usage(void)
 
 /* ---- a new one ---- */
 
+static bool is_within(const char *path, const char *dir)
+{
+	const size_t n = strcmp(dir, "/") ? strlen(dir) : 0;
+
+	return !strncmp(path, dir, n) && (path[n] == '/' || !path[n]);
+}
+
 static char *join_options(const char *size, const char *more)
 {
 	char *ret;
@@ -83,6 +90,8 @@ static int make_clone(const char *dir, const char *dest, const char *options)
 		log_error("%s: %s", dest, strerror(errno));
 	else if (mount_find_is_ours(to))
 		log_error("%s: something is mounted there already", to);
+	else if (is_within(to, from) || is_within(from, to))
+		log_error("%s: a clone must not be in the directory, nor the directory in it", to);
 	else
 		code = mount_new(from, to, options, is_made);
 	if (code && is_made)
@@ -94,16 +103,17 @@ static int make_clone(const char *dir, const char *dest, const char *options)
 
 static int mount_again(struct clone_state *c)
 {
-	_cleanup_(freep) char *options = clone_state_options(c);
+	_cleanup_(freep) char *options = NULL;
 
-	if (clone_state_is_applying(c)) {
+	if (clone_state_lock(c) < 0)
+		return 1;
+	options = clone_state_options(c);
+	if (clone_state_is_applying(c) || !options) {
 		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
 			  "with that",
 			  c->dest);
 		return 1;
 	}
-	if (clone_state_lock(c) < 0 || !options)
-		return 1;
 	if (c->has_made_dest)
 		mkdir(c->dest, 0755);
 	return mount_call_mount(options, c->dest);

@@ -43,7 +43,7 @@ static int print_one(void *arg, struct clone_state *c)
 	/* Applying was interrupted as it began anew. */
 	if (r < 0 && r != -ENOENT) {
 		log_error("%s: %s", c->path, strerror(-r));
-		return r;
+		u = (struct du){ 0 };
 	}
 	bytes = u.data_bytes + u.map_bytes + u.other_bytes;
 	if (!list)

@@ -10,19 +10,21 @@
 #include "veneer/base/log.h"
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
 static int print_usage(void)
 {
-	printf("usage: veneer discard DEST...\n\n"
+	printf("usage: veneer discard [--force] DEST...\n\n"
 	       "Unmount a clone (veneer clone), and remove what was changed in it for good.\n\n"
+	       "  -f, --force  one, too, that `veneer apply` has carried over in part\n\n"
 	       "Exit code: 0; 1 when it is in use, or no clone; 2 for wrong usage.\n");
 	return 0;
 }
 
 /* Exit code. */
-static int discard(const char *given)
+static int discard(const char *given, bool is_forced)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
 	_cleanup_(freep) char *dest = mount_find_path(given);
@@ -32,7 +34,7 @@ static int discard(const char *given)
 		log_error("%s is no clone of this user", given);
 	if (r != 1 || clone_state_lock(&c) < 0)
 		return 1;
-	if (clone_state_is_applying(&c)) {
+	if (clone_state_is_applying(&c) && !is_forced) {
 		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
 			  "with that",
 			  dest);
@@ -49,16 +51,21 @@ static int discard(const char *given)
 
 int cmd_discard(int argc, char **argv)
 {
-	static const struct option options[] = { { "help", no_argument, NULL, 'h' },
+	static const struct option options[] = { { "force", no_argument, NULL, 'f' },
+						 { "help", no_argument, NULL, 'h' },
 						 { NULL, 0, NULL, 0 } };
+	bool is_forced = false;
 	int c, first, code = 0;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":fh", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage();
-		usage_wrong_option(argv, c);
-		return usage_hint("discard");
+		if (c != 'f') {
+			usage_wrong_option(argv, c);
+			return usage_hint("discard");
+		}
+		is_forced = true;
 	}
 	if (optind == argc) {
 		usage_missing("DEST");
@@ -67,6 +74,6 @@ int cmd_discard(int argc, char **argv)
 	/* Unmounting has arguments of its own. */
 	first = optind;
 	for (int k = first; k < argc; k++)
-		code |= discard(argv[k]);
+		code |= discard(argv[k], is_forced);
 	return code;
 }

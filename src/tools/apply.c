@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/tools/apply.h"
 
+#include "entry_attrs.h"
+
 #include "veneer/base/cleanup.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
@@ -98,7 +100,8 @@ static int check_base(struct looking *l, const struct diff_entry *e)
 	char origin[PATH_MAX];
 	int r;
 
-	if (e->type != DT_REG || e->image_entry->layer != 0)
+	/* What a snapshot has is found by the path that it had, which goes. */
+	if (e->type != DT_REG || e->image_entry->layer != 0 || l->d->n_upper > 1)
 		return 0;
 	fd = image_open_path(l->d->full, e->image_entry);
 	r = fd < 0 ? fd : source_read_mark(fd, "", &mark, NULL);
@@ -108,15 +111,22 @@ static int check_base(struct looking *l, const struct diff_entry *e)
 	return r == 1 ? is_changed(l, origin, true) : r;
 }
 
-/* A directory that stays one may have got other names. */
-static int check_dir(struct looking *l, const char *path)
+/* A directory that stays one may have got other names. Owner, mode and attributes are those of the
+ * clone afterwards. */
+static int check_dir(struct looking *l, const struct diff_entry *e)
 {
-	struct stat st;
-	_cleanup_(closep) int fd = open_there(l, path, &st);
+	struct stat st, wanted;
+	_cleanup_(closep) int fd = open_there(l, e->path, &st), own = -1;
+	int r;
 
 	if (fd < 0)
 		return fd == -ENOENT ? 1 : fd;
-	return S_ISDIR(st.st_mode) ? 0 : is_newer(l, &st);
+	if (!is_newer(l, &st) || !S_ISDIR(st.st_mode))
+		return is_newer(l, &st);
+	own = image_open_path(l->d->full, e->image_entry);
+	r = own < 0 ? own : image_stat(l->d->full, e->image_entry, &wanted);
+	r = r < 0 ? r : entry_attrs_same(own, &wanted, fd, &st);
+	return r < 0 ? r : !r;
 }
 
 static int is_conflict(struct looking *l, const struct diff_entry *e)
@@ -124,7 +134,7 @@ static int is_conflict(struct looking *l, const struct diff_entry *e)
 	int r;
 
 	if (e->kind == 'C' && e->type == DT_DIR)
-		return check_dir(l, e->path);
+		return check_dir(l, e);
 	r = is_changed(l, e->path, e->kind == 'C');
 	return r ?: e->kind == 'A' ? check_base(l, e) : 0;
 }
@@ -142,6 +152,68 @@ ssize_t apply_find_conflicts(const struct diff *d, int dirfd, const struct times
 			return r;
 		if (r)
 			fn(arg, d->entries[k].path);
+		n += r;
+	}
+	return n;
+}
+
+int apply_is_root_changed(const struct diff *d, int dirfd)
+{
+	_cleanup_(closep) int fd = image_open_path(d->full, image_root(d->full));
+	struct stat st, there;
+	int r = fd < 0 ? fd : fstat(dirfd, &there) < 0 ? -errno : 0;
+
+	r = r ?: image_stat(d->full, image_root(d->full), &st);
+	if (r < 0)
+		return r;
+	r = st.st_mode == there.st_mode ? entry_attrs_same_xattrs(fd, dirfd) : 0;
+	return r < 0 ? r : !r;
+}
+
+static int by_path(const void *key, const void *entry)
+{
+	return strcmp(key, ((const struct diff_entry *)entry)->path);
+}
+
+/* The directory that the path is in, which is its owner's to change if it is changed itself. 1:
+ * this user may not. */
+static int is_closed(const struct diff *d, int rootfd, const char *dir)
+{
+	_cleanup_(closep) int fd = path_open(rootfd, dir, O_PATH | O_DIRECTORY, 0);
+	char self[sizeof("/proc/self/fd/-2147483648")];
+	struct stat st;
+
+	/* It is to be made. */
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (faccessat(AT_FDCWD, self, W_OK | X_OK, AT_EACCESS) == 0)
+		return 0;
+	if (!bsearch(dir, d->entries, d->n, sizeof(*d->entries), by_path))
+		return 1;
+	return fstat(fd, &st) < 0 ? -errno : st.st_uid != geteuid();
+}
+
+ssize_t apply_find_obstacles(const struct diff *d, int dirfd,
+			     void (*fn)(void *arg, const char *path), void *arg)
+{
+	_cleanup_(freep) char *last = NULL;
+	ssize_t n = 0;
+
+	for (size_t k = 0; k < d->n; k++) {
+		char *dir = strdup(d->entries[k].path), *slash = dir ? strrchr(dir, '/') : NULL;
+		int r = dir ? 0 : -ENOMEM;
+
+		if (dir)
+			*(slash ? slash : dir) = '\0';
+		if (r == 0 && (!last || strcmp(dir, last) != 0))
+			r = is_closed(d, dirfd, dir);
+		free(last);
+		last = dir;
+		if (r < 0)
+			return r;
+		if (r)
+			fn(arg, *dir ? dir : ".");
 		n += r;
 	}
 	return n;

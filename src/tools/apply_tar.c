@@ -1,41 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is no directory is made under a name beside its own, which no layer shows, and renamed. One
- * that a kill leaves there is in the way of the same entry next time, and goes. */
+/* What is no directory is made under a name beside its own, which no layer shows, gets all that it
+ * is to have, and is renamed. One that a kill leaves there is in the way of the same entry next
+ * time, and goes. Directories get modes and times when everything is in them.
+ *
+ * Others may write in the directory, too: all is done on descriptors that were opened beneath it
+ * without following a link. Hence the library reads the archive, and does not write the files. */
 #include "veneer/tools/apply.h"
 
 #include "archive_library.h"
+#include "entry_attrs.h"
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/sys/dir_walk.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/sys/xattr.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 #define STEP_BYTES ((size_t)1 << 20)
-#define ACL_PREFIX "system.posix_acl_"
+#define HOLE_BYTES 4096u /* so many zeros at their multiple are left out */
 #define NEW_NAME   ".wh..wh.apply"
 
 /* clang-format off */
 #define CALLS(CALL) \
-	CALL(archive_entry_filetype) CALL(archive_entry_hardlink) \
-	CALL(archive_entry_pathname) CALL(archive_entry_set_pathname) \
-	CALL(archive_entry_xattr_next) CALL(archive_entry_xattr_reset) CALL(archive_errno) \
-	CALL(archive_error_string) CALL(archive_read_data_block) CALL(archive_read_free) \
-	CALL(archive_read_new) CALL(archive_read_next_header) CALL(archive_read_open_fd) \
-	CALL(archive_read_support_format_tar) CALL(archive_write_close) \
-	CALL(archive_write_data_block) CALL(archive_write_disk_new) \
-	CALL(archive_write_disk_set_options) CALL(archive_write_finish_entry) \
-	CALL(archive_write_free) CALL(archive_write_header)
+	CALL(archive_entry_clone) CALL(archive_entry_filetype) CALL(archive_entry_free) \
+	CALL(archive_entry_gid) CALL(archive_entry_hardlink) CALL(archive_entry_mode) \
+	CALL(archive_entry_mtime) CALL(archive_entry_mtime_nsec) CALL(archive_entry_pathname) \
+	CALL(archive_entry_rdev) CALL(archive_entry_size) CALL(archive_entry_symlink) \
+	CALL(archive_entry_uid) CALL(archive_entry_xattr_next) CALL(archive_entry_xattr_reset) \
+	CALL(archive_errno) CALL(archive_error_string) CALL(archive_read_data_block) \
+	CALL(archive_read_free) CALL(archive_read_new) CALL(archive_read_next_header) \
+	CALL(archive_read_open_fd) CALL(archive_read_support_format_tar)
 /* clang-format on */
 
 static struct {
@@ -52,40 +59,55 @@ static int load(void)
 	return lib.is_there ? 0 : archive_library_lacks();
 }
 
-/* An access list, which the library leaves out. */
-struct acl {
-	char *path, *name, *value;
-	size_t size;
-};
-
 struct extracting {
-	struct archive *from, *to;
+	struct archive *from;
 	int dirfd;
-	struct acl *acls;
+	dev_t dev; /* of dirfd: what is mounted in it is not synced with it */
+	struct timespec since; /* when the archive was made */
+	void (*left)(void *arg, const char *path);
+	void *arg;
+	struct archive_entry **dirs; /* owned; their attributes are still to be set */
 	size_t n, cap;
 };
+
+/* Where an entry goes. */
+struct place {
+	int dirfd; /* -1: not open */
+	char *path; /* of the entry */
+	const char *name; /* in it */
+};
+
+static void place_release(struct place *p)
+{
+	closep(&p->dirfd);
+	free(p->path);
+}
+
+static int place_open(const struct extracting *x, const char *path, struct place *ret)
+{
+	_cleanup_(freep) char *dir = strdup(path);
+	char *slash;
+
+	ret->path = strdup(path);
+	if (!dir || !ret->path)
+		return -ENOMEM;
+	slash = strrchr(dir, '/');
+	ret->name = ret->path + (slash ? slash + 1 - dir : 0);
+	*(slash ? slash : dir) = '\0';
+	ret->dirfd = path_open(x->dirfd, dir, O_PATH | O_DIRECTORY, 0);
+	return ret->dirfd < 0 ? ret->dirfd : 0;
+}
 
 static int check(struct archive *a, int r)
 {
 	if (r == ARCHIVE_OK || r == ARCHIVE_WARN)
 		return 0;
 	r = lib.archive_errno(a);
-	log_error("%s", lib.archive_error_string(a) ?: "cannot read the archive");
+	log_error("cannot read the archive: %s", lib.archive_error_string(a) ?: "it is damaged");
 	return r > 0 ? -r : -EIO;
 }
 
 /* ---- what goes ---- */
-
-/* Splits "dir/name" in place; the directory, open. */
-static int open_parent(const struct extracting *x, char *path, const char **ret_name)
-{
-	char *slash = strrchr(path, '/');
-
-	*ret_name = slash ? slash + 1 : path;
-	if (slash)
-		*slash = '\0';
-	return path_open(x->dirfd, slash ? path : "", O_RDONLY | O_DIRECTORY, 0);
-}
 
 static int remove_at(int dirfd, const char *name)
 {
@@ -122,178 +144,318 @@ static int empty(int dirfd)
 	return dir_walk(dirfd, &hooks, NULL);
 }
 
-/* path: of the marker; is taken apart. */
-static int carry_out_marker(const struct extracting *x, char *path)
-{
-	const char *name;
-	_cleanup_(closep) int dirfd = open_parent(x, path, &name);
+/* ---- attributes ---- */
 
-	if (dirfd < 0)
-		return dirfd;
-	if (!strcmp(name, WHITEOUT_OPAQUE_NAME))
-		return empty(dirfd);
-	return remove_at(dirfd, name + strlen(WHITEOUT_PREFIX));
+/* What a file system cannot have, or this user may not give, is said and left out. */
+static int settle(int r, const char *path, const char *what)
+{
+	if (r != -EPERM && r != -EOPNOTSUPP && r != -EINVAL)
+		return r;
+	log_warn("%s: %s: %s", path, what, strerror(-r));
+	return 0;
 }
 
-/* ---- what comes ---- */
-
-static int note_acls(struct extracting *x, struct archive_entry *e, const char *path)
+static bool has_attr(struct archive_entry *e, const char *wanted)
 {
 	const char *name;
 	const void *value;
 	size_t size;
 
 	lib.archive_entry_xattr_reset(e);
-	while (lib.archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK) {
-		struct acl *a;
+	while (lib.archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK)
+		if (!strcmp(name, wanted))
+			return true;
+	return false;
+}
 
-		if (strncmp(name, ACL_PREFIX, strlen(ACL_PREFIX)) != 0)
-			continue;
-		if (array_reserve(&x->acls, &x->cap, x->n + 1) < 0)
-			return -ENOMEM;
-		a = &x->acls[x->n++];
-		*a = (struct acl){ strdup(path), strdup(name), malloc(size ?: 1), size };
-		if (!a->path || !a->name || !a->value)
-			return -ENOMEM;
-		memcpy(a->value, value, size);
+/* Those of the object before, and an access list that its directory gave it. */
+static int remove_xattrs(struct archive_entry *e, int fd)
+{
+	_cleanup_(freep) char *names = NULL;
+	ssize_t len = xattr_list_alloc(fd, "", &names);
+	int r = 0;
+
+	for (const char *name = names; r == 0 && len > 0 && name < names + len;
+	     name += strlen(name) + 1)
+		if (entry_attrs_counts(name) && !has_attr(e, name))
+			r = xattr_remove(fd, "", name);
+	return len == -EOPNOTSUPP || r == -ENODATA ? 0 : len < 0 ? (int)len : r;
+}
+
+static int set_xattrs(struct archive_entry *e, int fd, const char *path)
+{
+	int r = settle(remove_xattrs(e, fd), path, "an attribute stays");
+	const char *name;
+	const void *value;
+	size_t size;
+
+	lib.archive_entry_xattr_reset(e);
+	while (r == 0 && lib.archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK)
+		r = settle(xattr_set(fd, "", name, value, size, 0), path, name);
+	return r;
+}
+
+static int set_owner(struct archive_entry *e, int fd, const char *path)
+{
+	const uid_t uid = (uid_t)lib.archive_entry_uid(e);
+	const gid_t gid = (gid_t)lib.archive_entry_gid(e);
+	struct stat st;
+	int r = fstat(fd, &st) < 0 ? -errno : 0;
+
+	if (r == 0 && (st.st_uid != uid || st.st_gid != gid) &&
+	    fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+		r = settle(-errno, path, "its owner");
+	return r;
+}
+
+/* fd may be O_PATH. The owner first: giving a file away takes capabilities and set-uid bits. */
+static int set_attributes(struct archive_entry *e, int fd, const char *path)
+{
+	const struct timespec times[] = { { .tv_nsec = UTIME_OMIT },
+					  { lib.archive_entry_mtime(e),
+					    lib.archive_entry_mtime_nsec(e) } };
+	char self[sizeof("/proc/self/fd/-2147483648")];
+	int r = set_owner(e, fd, path);
+
+	r = r ?: set_xattrs(e, fd, path);
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (r == 0 && lib.archive_entry_filetype(e) != AE_IFLNK &&
+	    chmod(self, lib.archive_entry_mode(e) & 07777) < 0)
+		r = settle(-errno, path, "its mode");
+	if (r == 0 && utimensat(fd, "", times, AT_EMPTY_PATH) < 0)
+		r = settle(-errno, path, "its time");
+	return r;
+}
+
+/* ---- what is no directory ---- */
+
+static bool is_zero(const char *p, size_t n)
+{
+	return !*p && !memcmp(p, p + 1, n - 1);
+}
+
+static int write_block(int fd, const char *p, size_t n, uint64_t off)
+{
+	int r = 0;
+
+	while (r == 0 && n) {
+		size_t piece = MIN(n, HOLE_BYTES - off % HOLE_BYTES);
+
+		r = is_zero(p, piece) ? 0 : file_pwrite(fd, p, piece, (off_t)off);
+		p += piece;
+		off += piece;
+		n -= piece;
 	}
-	return 0;
+	return r;
 }
 
-static int set_acl(const struct extracting *x, const struct acl *a)
+static int write_data(struct extracting *x, struct archive_entry *e, int fd)
 {
-	_cleanup_(closep) int fd = path_open(x->dirfd, a->path, O_PATH | O_NOFOLLOW, 0);
-	char path[sizeof("/proc/self/fd/-2147483648")];
-
-	if (fd < 0)
-		return fd;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return setxattr(path, a->name, a->value, a->size, 0) < 0 ? -errno : 0;
-}
-
-static int copy_data(struct extracting *x)
-{
+	const la_int64_t size = lib.archive_entry_size(e);
+	la_int64_t off = 0, end = 0;
 	const void *block;
-	la_int64_t off;
 	size_t n;
-	int r;
+	int got, r = ftruncate(fd, size) < 0 ? -errno : 0;
 
-	while ((r = lib.archive_read_data_block(x->from, &block, &n, &off)) == ARCHIVE_OK) {
-		r = check(x->to, (int)lib.archive_write_data_block(x->to, block, n, off));
-		if (r < 0)
-			return r;
+	while (r == 0 &&
+	       (got = lib.archive_read_data_block(x->from, &block, &n, &off)) != ARCHIVE_EOF) {
+		if (got != ARCHIVE_OK)
+			return check(x->from, ARCHIVE_FATAL);
+		end = off + (la_int64_t)n;
+		r = n ? write_block(fd, block, n, (uint64_t)off) : 0;
 	}
-	return r == ARCHIVE_EOF ? 0 : check(x->from, r);
+	return r == 0 && end != size ? -EIO : r;
 }
 
-static int extract_as(struct extracting *x, struct archive_entry *e, const char *path)
+/* A descriptor of what was made. */
+static int make_file(struct extracting *x, struct archive_entry *e, int dirfd)
 {
-	int r;
+	_cleanup_(closep) int fd =
+		openat(dirfd, NEW_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int r = fd < 0 ? -errno : write_data(x, e, fd);
 
-	lib.archive_entry_set_pathname(e, path);
-	r = check(x->to, lib.archive_write_header(x->to, e));
-	r = r ?: copy_data(x);
-	return r ?: check(x->to, lib.archive_write_finish_entry(x->to));
+	return r < 0 ? r : steal_fd(&fd);
+}
+
+static int make_other(struct archive_entry *e, int dirfd)
+{
+	const mode_t type = lib.archive_entry_filetype(e);
+	int r = type == AE_IFLNK ? symlinkat(lib.archive_entry_symlink(e) ?: "", dirfd, NEW_NAME)
+				 : mknodat(dirfd, NEW_NAME, type | 0600, lib.archive_entry_rdev(e));
+
+	r = r < 0 ? -errno : openat(dirfd, NEW_NAME, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return r == -1 ? -errno : r;
 }
 
 /* Another name of a file that came before. */
-static int link_new(const struct extracting *x, int dirfd, const char *from)
+static int make_link(const struct extracting *x, const char *from, int dirfd)
 {
-	_cleanup_(freep) char *copy = strdup(from);
-	const char *name;
-	_cleanup_(closep) int from_fd = -1;
-
-	if (!copy || !path_is_plain(from, strlen(from)))
-		return copy ? -EINVAL : -ENOMEM;
-	from_fd = open_parent(x, copy, &name);
-	if (from_fd < 0)
-		return from_fd;
-	return linkat(from_fd, name, dirfd, NEW_NAME, 0) < 0 ? -errno : 0;
-}
-
-/* dir: the path of dirfd. */
-static int make_new(struct extracting *x, struct archive_entry *e, int dirfd, const char *dir)
-{
-	const char *from = lib.archive_entry_hardlink(e);
-	_cleanup_(freep) char *path = NULL;
-
-	if (from)
-		return link_new(x, dirfd, from);
-	if (asprintf(&path, "%s%s" NEW_NAME, dir, *dir ? "/" : "") < 0)
-		return -ENOMEM;
-	return extract_as(x, e, path);
-}
-
-static int replace(int dirfd, const char *name)
-{
-	if (renameat(dirfd, NEW_NAME, dirfd, name) < 0)
-		return -errno;
-	/* Two names of one file are left as they are. */
-	return unlinkat(dirfd, NEW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
-}
-
-/* What is no directory. */
-static int extract_file(struct extracting *x, struct archive_entry *e, const char *path)
-{
-	_cleanup_(freep) char *copy = strdup(path);
-	const char *name;
-	_cleanup_(closep) int dirfd = copy ? open_parent(x, copy, &name) : -ENOMEM;
-	struct stat st;
-	int r;
-
-	if (dirfd < 0)
-		return dirfd;
-	r = remove_at(dirfd, NEW_NAME);
-	r = r ?: make_new(x, e, dirfd, name == copy ? "" : copy);
-	if (r == 0 && fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
-		r = remove_at(dirfd, name);
-	return r ?: replace(dirfd, name);
-}
-
-static int extract_dir(struct extracting *x, struct archive_entry *e, const char *path)
-{
-	_cleanup_(freep) char *copy = strdup(path);
-	const char *name;
-	_cleanup_(closep) int dirfd = copy ? open_parent(x, copy, &name) : -ENOMEM;
-	struct stat st;
-	int r = 0;
-
-	if (dirfd < 0)
-		return dirfd;
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
-		r = remove_at(dirfd, name);
-	return r ?: extract_as(x, e, path);
-}
-
-static int extract_object(struct extracting *x, struct archive_entry *e, const char *path)
-{
-	int r = note_acls(x, e, path);
+	_cleanup_(place_release) struct place p = { .dirfd = -1 };
+	int r = path_is_plain(from, strlen(from)) ? place_open(x, from, &p) : -EINVAL;
 
 	if (r < 0)
 		return r;
-	return lib.archive_entry_filetype(e) == AE_IFDIR && !lib.archive_entry_hardlink(e)
-		       ? extract_dir(x, e, path)
-		       : extract_file(x, e, path);
+	return linkat(p.dirfd, p.name, dirfd, NEW_NAME, 0) < 0 ? -errno : 0;
+}
+
+static int make_new(struct extracting *x, struct archive_entry *e, const struct place *p)
+{
+	const char *from = lib.archive_entry_hardlink(e);
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+	int r;
+
+	if (from)
+		return make_link(x, from, p->dirfd);
+	fd = lib.archive_entry_filetype(e) == AE_IFREG ? make_file(x, e, p->dirfd)
+						       : make_other(e, p->dirfd);
+	r = fd < 0 ? fd : set_attributes(e, fd, p->path);
+	if (r == 0 && lib.archive_entry_filetype(e) == AE_IFREG &&
+	    (fstat(fd, &st) < 0 || (st.st_dev != x->dev && fsync(fd) < 0)))
+		r = -errno;
+	return r;
+}
+
+static int replace(const struct place *p)
+{
+	if (renameat(p->dirfd, NEW_NAME, p->dirfd, p->name) < 0)
+		return -errno;
+	/* Two names of one file are left as they are. */
+	return unlinkat(p->dirfd, NEW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static int extract_file(struct extracting *x, struct archive_entry *e, const struct place *p)
+{
+	struct stat st;
+	int r = remove_at(p->dirfd, NEW_NAME);
+
+	r = r ?: make_new(x, e, p);
+	if (r == 0 && fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISDIR(st.st_mode))
+		r = remove_at(p->dirfd, p->name);
+	return r ?: replace(p);
+}
+
+/* ---- directories ---- */
+
+/* Its owner may make names in it until it has its mode. */
+static int let_in(int fd)
+{
+	char self[sizeof("/proc/self/fd/-2147483648")];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((st.st_mode & 0700) == 0700 || st.st_uid != geteuid())
+		return 0;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return chmod(self, (st.st_mode & 07777) | 0700) < 0 ? -errno : 0;
+}
+
+static int extract_dir(struct extracting *x, struct archive_entry *e, const struct place *p)
+{
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+	int r = array_reserve(&x->dirs, &x->cap, x->n + 1);
+
+	if (r == 0 && fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    !S_ISDIR(st.st_mode))
+		r = remove_at(p->dirfd, p->name);
+	if (r == 0 && mkdirat(p->dirfd, p->name, 0700) < 0 && errno != EEXIST)
+		r = -errno;
+	if (r < 0)
+		return r;
+	x->dirs[x->n] = lib.archive_entry_clone(e);
+	if (!x->dirs[x->n])
+		return -ENOMEM;
+	x->n++;
+	fd = openat(p->dirfd, p->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : let_in(fd);
+}
+
+/* Without the slash that an archive puts behind a directory. */
+static char *plain_path(struct archive_entry *e)
+{
+	char *path = strdup(lib.archive_entry_pathname(e) ?: "");
+	size_t n = path ? strlen(path) : 0;
+
+	if (n && path[n - 1] == '/')
+		path[n - 1] = '\0';
+	return path;
+}
+
+static int end_dir(const struct extracting *x, struct archive_entry *e)
+{
+	_cleanup_(freep) char *path = plain_path(e);
+	_cleanup_(closep) int fd =
+		path ? path_open(x->dirfd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0) : -ENOMEM;
+
+	return fd < 0 ? fd : set_attributes(e, fd, path);
+}
+
+/* ---- the archive ---- */
+
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* Somebody wrote it after the archive was made. What this, or a call before, put there has the time
+ * that the archive says. */
+static bool is_written_since(const struct extracting *x, struct archive_entry *e,
+			     const struct place *p)
+{
+	struct stat st;
+
+	if (fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) ||
+	    is_before(&st.st_mtim, &x->since) || is_before(&st.st_ctim, &x->since))
+		return false;
+	return st.st_mtim.tv_sec != lib.archive_entry_mtime(e) ||
+	       st.st_mtim.tv_nsec != lib.archive_entry_mtime_nsec(e);
+}
+
+/* p: of the marker. */
+static int extract_marker(struct extracting *x, struct archive_entry *e, const struct place *p)
+{
+	_cleanup_(place_release) struct place gone = { .dirfd = -1 };
+	int r;
+
+	if (!strcmp(p->name, WHITEOUT_OPAQUE_NAME))
+		return empty(p->dirfd);
+	gone.dirfd = fcntl(p->dirfd, F_DUPFD_CLOEXEC, 3);
+	r = gone.dirfd < 0 ? -errno
+			   : asprintf(&gone.path, "%.*s%s", (int)(p->name - p->path), p->path,
+				      p->name + WHITEOUT_PREFIX_LEN);
+	if (r < 0) {
+		gone.path = NULL;
+		return gone.dirfd < 0 ? r : -ENOMEM;
+	}
+	gone.name = gone.path + (p->name - p->path);
+	if (is_written_since(x, e, &gone)) {
+		x->left(x->arg, gone.path);
+		return 0;
+	}
+	return remove_at(gone.dirfd, gone.name);
 }
 
 static int extract_entry(struct extracting *x, struct archive_entry *e)
 {
-	_cleanup_(freep) char *path = strdup(lib.archive_entry_pathname(e) ?: "");
-	size_t n = path ? strlen(path) : 0;
-	const char *slash, *name;
-	int r;
+	_cleanup_(place_release) struct place p = { .dirfd = -1 };
+	_cleanup_(freep) char *path = plain_path(e);
+	int r = !path				    ? -ENOMEM
+		: path_is_plain(path, strlen(path)) ? place_open(x, path, &p)
+						    : -EINVAL;
 
-	if (n && path[n - 1] == '/')
-		path[--n] = '\0';
-	if (!path || !path_is_plain(path, n))
-		return -EINVAL;
-	slash = strrchr(path, '/');
-	name = slash ? slash + 1 : path;
-	r = strncmp(name, WHITEOUT_PREFIX, strlen(WHITEOUT_PREFIX)) == 0
-		    ? carry_out_marker(x, path)
-		    : extract_object(x, e, path);
+	if (r == 0 && !strncmp(p.name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN))
+		r = extract_marker(x, e, &p);
+	else if (r == 0 && lib.archive_entry_filetype(e) == AE_IFDIR)
+		r = extract_dir(x, e, &p);
+	else if (r == 0 && is_written_since(x, e, &p))
+		x->left(x->arg, path);
+	else if (r == 0)
+		r = extract_file(x, e, &p);
 	if (r < 0)
-		log_error("%s: %s", lib.archive_entry_pathname(e), strerror(-r));
+		log_error("%s: %s", path ? path : "?", strerror(-r));
 	return r;
 }
 
@@ -302,52 +464,41 @@ static int extract_all(struct extracting *x)
 	struct archive_entry *e;
 	int r = 0, got = ARCHIVE_OK;
 
-	while (r == 0 && (got = lib.archive_read_next_header(x->from, &e)) == ARCHIVE_OK)
-		r = extract_entry(x, e);
-	if (r == 0 && got != ARCHIVE_EOF)
-		r = check(x->from, got == ARCHIVE_WARN ? ARCHIVE_FATAL : got);
-	/* Modes and times of directories. */
-	if (r == 0)
-		r = check(x->to, lib.archive_write_close(x->to));
-	for (size_t k = 0; r == 0 && k < x->n; k++)
-		r = set_acl(x, &x->acls[k]);
+	while (r == 0 && (got = lib.archive_read_next_header(x->from, &e)) != ARCHIVE_EOF)
+		r = check(x->from, got) ?: extract_entry(x, e);
+	for (size_t k = x->n; r == 0 && k > 0; k--)
+		r = end_dir(x, x->dirs[k - 1]);
 	return r;
 }
 
-static int open_archives(struct extracting *x, int tar_fd)
+static int open_archive(struct extracting *x, int tar_fd)
 {
-	const int flags = ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR |
-			  ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
-			  (geteuid() == 0 ? ARCHIVE_EXTRACT_OWNER : 0);
-	int r;
+	struct stat dir, tar;
 
+	if (fstat(x->dirfd, &dir) < 0 || fstat(tar_fd, &tar) < 0)
+		return -errno;
+	x->dev = dir.st_dev;
+	x->since = tar.st_mtim;
 	x->from = lib.archive_read_new();
-	x->to = lib.archive_write_disk_new();
-	if (!x->from || !x->to)
+	if (!x->from)
 		return -ENOMEM;
-	r = check(x->to, lib.archive_write_disk_set_options(x->to, flags));
-	r = r ?: check(x->from, lib.archive_read_support_format_tar(x->from));
-	return r ?: check(x->from, lib.archive_read_open_fd(x->from, tar_fd, STEP_BYTES));
+	return check(x->from, lib.archive_read_support_format_tar(x->from))
+		       ?: check(x->from, lib.archive_read_open_fd(x->from, tar_fd, STEP_BYTES));
 }
 
-int apply_extract(int tar_fd, int dirfd)
+int apply_extract(int tar_fd, int dirfd, void (*left)(void *arg, const char *path), void *arg)
 {
-	struct extracting x = { .dirfd = dirfd };
+	struct extracting x = { .dirfd = dirfd, .left = left, .arg = arg };
 	int r = load();
 
 	if (r < 0)
 		return r;
-	r = fchdir(dirfd) < 0 ? -errno : open_archives(&x, tar_fd);
+	r = open_archive(&x, tar_fd);
 	r = r ?: extract_all(&x);
 	if (x.from)
 		lib.archive_read_free(x.from);
-	if (x.to)
-		lib.archive_write_free(x.to);
-	for (size_t k = 0; k < x.n; k++) {
-		free(x.acls[k].path);
-		free(x.acls[k].name);
-		free(x.acls[k].value);
-	}
-	free(x.acls);
+	for (size_t k = 0; k < x.n; k++)
+		lib.archive_entry_free(x.dirs[k]);
+	free(x.dirs);
 	return r;
 }

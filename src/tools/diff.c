@@ -4,6 +4,8 @@
  * through as the stack shows it. So are all directories of an upper that has snapshots. */
 #include "veneer/tools/diff.h"
 
+#include "entry_attrs.h"
+
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
@@ -132,9 +134,12 @@ static bool is_same_dir(struct diff *d, struct image_entry *a, struct image_entr
 {
 	struct stat x, y;
 
-	return image_stat(d->full, a, &x) == 0 && image_stat(d->below, b, &y) == 0 &&
-	       x.st_mode == y.st_mode && x.st_uid == y.st_uid && x.st_gid == y.st_gid &&
-	       x.st_mtim.tv_sec == y.st_mtim.tv_sec && x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
+	_cleanup_(closep) int fd_a = image_open_path(d->full, a);
+	_cleanup_(closep) int fd_b = image_open_path(d->below, b);
+
+	return fd_a >= 0 && fd_b >= 0 && image_stat(d->full, a, &x) == 0 &&
+	       image_stat(d->below, b, &y) == 0 && x.st_mtim.tv_sec == y.st_mtim.tv_sec &&
+	       x.st_mtim.tv_nsec == y.st_mtim.tv_nsec && entry_attrs_same(fd_a, &x, fd_b, &y) == 1;
 }
 
 /* Something in the directory came or went. */

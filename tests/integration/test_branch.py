@@ -2,6 +2,7 @@
 """Branches: mounts that go on from a snapshot of another, each on its own."""
 import json
 import os
+import stat
 import subprocess
 
 import pytest
@@ -70,6 +71,14 @@ def origin(request, stack, shared):
 
 def files(m):
     return {str(path.relative_to(m)): path.read_bytes() for path in sorted(m.rglob("*")) if path.is_file()}
+
+
+def test_who_may_not_enter_the_mount_may_not_enter_a_branch(origin):
+    if os.stat(origin.m).st_uid != os.geteuid():
+        pytest.skip("the mount's root is another user's")
+    os.chmod(origin.m, 0o700)
+    st = os.stat(origin.branch(origin.m, "private"))
+    assert stat.S_IMODE(st.st_mode) == 0o700 and st.st_uid == os.stat(origin.m).st_uid
 
 
 def test_each_goes_its_own_way(origin):

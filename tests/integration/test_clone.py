@@ -8,11 +8,13 @@ import random
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import time
 
 import pytest
 
+from support import linux
 from support.content import KIB, blob
 from support.expect import opened, write_at
 from support.server import wait_until
@@ -336,3 +338,194 @@ def test_snapshots_are_not_lost(c):
     (c.dest / "late").touch()
     assert "snapshots" in c.refused("apply", c.dest)
     assert (c.dest / "early").exists() and not (c.dir / "late").exists()
+
+
+_ACL = "system.posix_acl_access"
+_DEFAULT_ACL = "system.posix_acl_default"
+
+
+def _acl(user, permissions):
+    """rwx for the owner, r-x for the rest, and a user."""
+    entries = [(1, 7, 0xffffffff), (2, permissions, user), (4, 5, 0xffffffff), (16, 7, 0xffffffff), (32, 5, 0xffffffff)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def test_attributes_of_directories_go_over(c):
+    for name in ("d", "same", "moved"):
+        os.setxattr(c.dir / name, "user.old", b"old")
+    os.setxattr(c.dir / "moved", _DEFAULT_ACL, _acl(os.getuid(), 7))
+    c.ok("clone", c.dir, c.dest)
+    os.setxattr(c.dest / "d", "user.new", b"new")
+    os.setxattr(c.dest / "d", _DEFAULT_ACL, _acl(os.getuid(), 5))
+    os.setxattr(c.dest / "same", _ACL, _acl(os.getuid(), 7))
+    os.removexattr(c.dest / "same", "user.old")
+    # What moves there does not get an access list.
+    (c.dest / "private").write_text("private")
+    os.chmod(c.dest / "private", 0o600)
+    os.rename(c.dest / "private", c.dest / "moved" / "private")
+    assert c.changes()[:2] == ["A /moved/private", "C /d"]
+    want = seen(c.dest)
+    c.ok("apply", c.dest)
+    assert seen(c.dir) == want and os.listxattr(c.dir / "moved" / "private") == []
+
+
+def test_who_may_not_enter_the_directory_may_not_enter_the_clone(c):
+    os.chmod(c.dir, 0o700)
+    os.setxattr(c.dir, "user.one", b"1")
+    c.ok("clone", c.dir, c.dest)
+    st = os.stat(c.dest)
+    assert (stat.S_IMODE(st.st_mode), st.st_uid) == (0o700, os.stat(c.dir).st_uid) and os.getxattr(c.dest, "user.one") == b"1"
+    (c.dest / "new").touch()
+    c.ok("apply", c.dest)
+    assert stat.S_IMODE(os.stat(c.dest).st_mode) == 0o700
+    # That of the directory itself does not go over, which is said.
+    os.chmod(c.dest, 0o711)
+    done = c.call("apply", c.dest)
+    assert done.returncode == 0 and "itself" in done.stderr and stat.S_IMODE(os.stat(c.dir).st_mode) == 0o700
+
+
+def test_a_mode_that_only_the_directory_changed_is_not_undone(c):
+    c.ok("clone", c.dir, c.dest)
+    (c.dest / "same" / "new").touch()
+    os.chmod(c.dir / "same", 0o700)
+    assert "conflict: same\n" in c.refused("apply", c.dest)
+    assert stat.S_IMODE(os.stat(c.dir / "same").st_mode) == 0o700 and not (c.dir / "same" / "new").exists()
+    os.chmod(c.dest / "same", 0o700)
+    c.ok("apply", c.dest)
+    assert (c.dir / "same" / "new").exists()
+
+
+def test_by_force_the_clone_wins(c):
+    c.ok("clone", c.dir, c.dest)
+    change(c.dest)
+    (c.dir / "becomes-dir").write_text("theirs")
+    (c.dir / "gone" / "y").write_text("theirs")
+    want = seen(c.dest)
+    c.refused("apply", c.dest)
+    done = c.call("apply", "--force", c.dest)
+    assert done.returncode == 0 and "conflict: gone/y\n" in done.stderr
+    assert seen(c.dir) == want
+    # Of a file that was changed in part the rest is not there any more.
+    write_at(c.dest / "big", b"MINE", 5)
+    write_at(c.dir / "big", b"THEIRS", 70_000)
+    before = seen(c.dir)
+    c.refused("apply", "--force", c.dest)
+    assert seen(c.dir) == before and any("/big" in line for line in c.changes())
+
+
+def test_directories_that_cannot_be_written(c):
+    if os.geteuid() == 0:
+        pytest.skip("root may write them")
+    os.chmod(c.dir / "same", 0o555)
+    os.chmod(c.dir / "moved", 0o555)
+    c.ok("clone", c.dir, c.dest)
+    # One that is opened for a while is written, and has its mode again.
+    os.chmod(c.dest / "same", 0o755)
+    (c.dest / "same" / "new").touch()
+    os.chmod(c.dest / "same", 0o555)
+    (c.dest / "closed").mkdir()
+    (c.dest / "closed" / "in").touch()
+    os.chmod(c.dest / "closed", 0o555)
+    want = seen(c.dest)
+    c.ok("apply", c.dest)
+    assert seen(c.dir) == want
+    # Else it is refused before anything is done.
+    (c.dest / "chmod").write_text("new")
+    (c.dest / "moved" / "z").write_text("new")
+    before = seen(c.dir)
+    assert "not yours to change: moved\n" in c.refused("apply", c.dest)
+    assert seen(c.dir) == before and (c.dest / "moved" / "z").read_text() == "new"
+
+
+def _interrupted(c):
+    """A clone whose changes are on their way: of many files, one in `same` and one in `chmod`."""
+    for name in range(300):
+        (c.dest / f"f{name}").write_bytes(blob(4 * KIB, name))
+    (c.dest / "same" / "here").write_text("mine")
+    (c.dest / "zz").write_text("mine")
+    tar = pathlib.Path(c.clones()[0]["path"]) / "apply.tar"
+    _apply_and_kill(c, lambda process: wait_until(tar.exists, step_s=0))
+    assert tar.exists()
+
+
+def test_a_link_put_there_meanwhile_leads_nowhere(c):
+    c.ok("clone", c.dir, c.dest)
+    victim = c.stack.base / "victim"
+    victim.mkdir()
+    (victim / "here").write_text("victim")
+    before = seen(victim)
+    _interrupted(c)
+    os.rename(c.dir / "same", c.dir / "aside")
+    os.symlink(victim, c.dir / "same")
+    assert "interrupted" in c.refused("discard", c.dest)
+    assert c.refused("apply", c.dest)
+    assert seen(victim) == before
+    os.unlink(c.dir / "same")
+    os.rename(c.dir / "aside", c.dir / "same")
+    c.ok("apply", c.dest)
+    assert (c.dir / "same" / "here").read_text() == "mine" and seen(victim) == before
+
+
+def test_what_was_written_after_a_kill_is_not_lost(c):
+    c.ok("clone", c.dir, c.dest)
+    _interrupted(c)
+    (c.dir / "zz").write_text("later")
+    done = c.call("apply", c.dest)
+    assert done.returncode == 1 and "left as it is: zz\n" in done.stderr
+    assert (c.dir / "zz").read_text() == "later" and (c.dir / "f299").exists() and (c.dir / "same" / "here").read_text() == "mine"
+    c.ok("clone", "--resume", c.dest)
+    assert c.changes() == []
+
+
+def test_an_interrupted_one_can_be_given_up(c):
+    c.ok("clone", c.dir, c.dest)
+    _interrupted(c)
+    c.refused("discard", c.dest)
+    # Another directory by that name is not written into.
+    os.rename(c.dir, c.stack.base / "aside")
+    fill(c.dir)
+    before = seen(c.dir)
+    assert "another one" in c.refused("apply", c.dest)
+    assert seen(c.dir) == before
+    c.ok("discard", "--force", c.dest)
+    assert c.clones() == []
+
+
+def test_a_full_disk_loses_nothing(c):
+    small = c.stack.base / "small"
+    small.mkdir()
+    try:
+        linux.mount("tmpfs", small, "tmpfs", data="size=4M")
+    except OSError as e:
+        pytest.skip(f"cannot mount: {e.strerror}")
+    try:
+        (small / "d").mkdir()
+        c.ok("clone", small / "d", c.dest)
+        (c.dest / "large").write_bytes(blob(6 << 20))
+        (c.dest / "after").touch()
+        assert "No space" in c.refused("apply", c.dest)
+        assert not (small / "d" / "large").exists() and c.clones()[0]["state"] == "applying"
+        linux.mount("tmpfs", small, "tmpfs", linux.MS_REMOUNT, data="size=40M")
+        c.ok("apply", c.dest)
+        assert (small / "d" / "large").read_bytes() == blob(6 << 20) and (small / "d" / "after").exists()
+    finally:
+        c.umount()
+        linux.umount(small)
+
+
+def test_holes_stay_holes(c):
+    c.ok("clone", c.dir, c.dest)
+    with opened(c.dest / "sparse", os.O_RDWR | os.O_CREAT) as fd:
+        os.ftruncate(fd, 50_000_123)
+        os.pwrite(fd, b"data", 20_000_000)
+    c.ok("apply", c.dest)
+    st = os.stat(c.dir / "sparse")
+    assert st.st_size == 50_000_123 and st.st_blocks * 512 < 100 * KIB
+    assert (c.dir / "sparse").read_bytes()[20_000_000:20_000_005] == b"data\0"
+
+
+def test_not_into_itself(c):
+    assert "must not be in" in c.refused("clone", c.dir, c.dir / "inside")
+    assert "must not be in" in c.refused("clone", c.dir, c.dir)
+    assert "must not be in" in c.refused("clone", c.dir, c.stack.base)
+    assert not (c.dir / "inside").exists() and c.clones() == []

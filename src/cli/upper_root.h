@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The root of a new upper is what a mount shows as its own root: who may enter that must be who may
+ * enter what it stands for. */
+#pragma once
+
+/* Make the directory with owner (as far as this user may), mode, access lists and attributes of
+ * another one. 0 or -errno. */
+int upper_root_make(const char *path, const char *like);
