@@ -166,7 +166,8 @@ static int lock_layer(const struct layer *l, bool repairs)
 				  r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
-	if (flock(l->rootfd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+	/* A snapshot is held by mounts that only read it. */
+	if (flock(l->rootfd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		log_warn("%s is in use by a mount: what it is changing may look damaged", l->path);
 	else
 		flock(l->rootfd, LOCK_UN);

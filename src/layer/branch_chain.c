@@ -108,6 +108,21 @@ int branch_chain_add(struct branch_chain *c, const struct branch_chain_entry *e)
 	return r;
 }
 
+int branch_chain_remove(struct branch_chain *c, uint64_t id)
+{
+	const struct branch_chain_entry *e = branch_chain_by_id(c, id);
+	size_t at;
+
+	if (!e)
+		return -ENOENT;
+	for (size_t k = 0; k < c->n; k++)
+		if (c->head == id || c->entries[k].parent == id)
+			return -EBUSY;
+	at = (size_t)(e - c->entries);
+	memmove(&c->entries[at], &c->entries[at + 1], (--c->n - at) * sizeof(*c->entries));
+	return 0;
+}
+
 void branch_chain_release(struct branch_chain *c)
 {
 	free(c->entries);

@@ -10,6 +10,7 @@
 #include "veneer/sys/file.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/probe.h"
+#include "veneer/sys/rmtree.h"
 #include "veneer/sys/xattr.h"
 
 #include <dirent.h>
@@ -17,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -24,7 +26,11 @@
 #define CHAIN	  "chain"
 #define CHAIN_NEW "chain.new"
 #define NEW	  ".new"
+#define OLD	  ".old"
 #define DIGITS	  16
+
+#define LOCK_TRIES    200
+#define LOCK_RETRY_US 5000u
 
 struct place {
 	char name[DIGITS + sizeof(NEW)];
@@ -415,7 +421,84 @@ int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bo
 	return r;
 }
 
+/* ---- removing one ---- */
+
+int branch_dir_lock(int rootfd)
+{
+	_cleanup_(closep) int dir = open_branches(rootfd);
+
+	if (dir < 0)
+		return dir;
+	for (int k = 0; flock(dir, LOCK_EX | LOCK_NB) < 0; k++) {
+		if (errno != EWOULDBLOCK || k == LOCK_TRIES)
+			return errno == EWOULDBLOCK ? -EBUSY : -errno;
+		usleep(LOCK_RETRY_US);
+	}
+	return steal_fd(&dir);
+}
+
+int branch_dir_hold(int snapshot_fd)
+{
+	/* Where there are no locks nobody can tell. */
+	return flock(snapshot_fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK ? -EBUSY : 0;
+}
+
+/* It has another name while the chain changes: what a crash leaves of it is removed, or is there
+ * again, by what the chain says. */
+static int remove_one(int dir, uint64_t id, const struct branch_chain *next)
+{
+	const struct place old = place_of(id, OLD), own = place_of(id, "");
+	int r;
+
+	if (renameat2(dir, own.name, dir, old.name, RENAME_NOREPLACE) < 0)
+		return -errno;
+	r = store(dir, next, false);
+	if (r < 0) {
+		renameat2(dir, old.name, dir, own.name, RENAME_NOREPLACE);
+		return r;
+	}
+	rmtree(dir, old.name);
+	return 0;
+}
+
+int branch_dir_delete(int rootfd, const char *name)
+{
+	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
+	_cleanup_(closep) int dir = open_branches(rootfd), fd = -1;
+	const struct branch_chain_entry *e;
+	uint64_t id;
+	int r = dir < 0 ? dir : load(dir, &chain);
+
+	if (r < 0)
+		return r;
+	e = branch_chain_by_name(&chain, name);
+	if (!e)
+		return -ENOENT;
+	id = e->id;
+	r = branch_chain_remove(&chain, id);
+	if (r < 0)
+		return r;
+	fd = open_dir(dir, place_of(id, "").name);
+	if (fd < 0)
+		return fd == -ENOENT ? -EUCLEAN : fd;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EUSERS : -errno;
+	return remove_one(dir, id, &chain);
+}
+
 /* ---- after a crash ---- */
+
+static int recover_old(int dir, uint64_t id, const struct branch_chain *chain)
+{
+	const struct place old = place_of(id, OLD);
+
+	if (!branch_chain_by_id(chain, id)) {
+		rmtree(dir, old.name);
+		return 0;
+	}
+	return renameat2(dir, old.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0 ? -errno
+											  : 0;
+}
 
 static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
 {
@@ -434,13 +517,13 @@ static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_cha
 	return r;
 }
 
-/* "<id>.new", and nothing else. */
-static bool read_new(const char *name, uint64_t *ret)
+/* "<id>.new", or with the other suffix, and nothing else. */
+static bool read_id(const char *name, const char *suffix, uint64_t *ret)
 {
 	char *end;
 
 	*ret = strtoull(name, &end, 16);
-	return *ret && !strcmp(place_of(*ret, NEW).name, name);
+	return *ret && !strcmp(place_of(*ret, suffix).name, name);
 }
 
 /* Where the file system keeps no order a crash may bring back the name that the map of a snapshot
@@ -472,7 +555,7 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 	for (size_t k = 0; k < l.n; k++) {
 		uint64_t id;
 
-		if (!read_new(l.names[k], &id) || branch_chain_by_id(chain, id))
+		if (!read_id(l.names[k], NEW, &id) || branch_chain_by_id(chain, id))
 			continue;
 		if (*ret)
 			return -EUCLEAN;
@@ -498,8 +581,10 @@ int branch_dir_recover(int rootfd)
 	for (size_t k = 0; k < l.n && r == 0; k++) {
 		uint64_t id;
 
-		if (read_new(l.names[k], &id))
+		if (read_id(l.names[k], NEW, &id))
 			r = recover_one(rootfd, dir, id, &chain);
+		else if (read_id(l.names[k], OLD, &id))
+			r = recover_old(dir, id, &chain);
 	}
 	return r ?: recover_map(rootfd, dir, &chain);
 }

@@ -61,7 +61,11 @@ struct building {
 static int add(struct building *b, int fd, const char *path, const char *what)
 {
 	struct layer *layer = NULL;
-	int r = fd < 0 ? fd : layer_open_fd(fd, path, &layer);
+	int r = fd >= 0 && strstr(path, "/" BRANCH_DIR_NAME "/") ? branch_dir_hold(fd) : 0;
+
+	if (r < 0)
+		close(fd);
+	r = r ?: fd < 0 ? fd : layer_open_fd(fd, path, &layer);
 
 	r = r ?: array_grow(&b->l->layers, b->l->n);
 	if (r < 0) {

@@ -32,9 +32,10 @@ static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_
 static int take(void *arg, int upper_fd)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	_cleanup_(closep) int lock = branch_dir_lock(upper_fd);
 	struct taking *t = arg;
 	uint64_t id;
-	int r = plan(upper_fd, t->name, &c, &id);
+	int r = lock < 0 && lock != -ENOENT ? lock : plan(upper_fd, t->name, &c, &id);
 
 	return r ?: branch_dir_take(upper_fd, id, &c, t->is_volatile);
 }
@@ -90,7 +91,7 @@ static const char *reason(int r)
 	case -EUSERS:
 		return "a file is open that was removed, or whose name another file took: close it";
 	case -EBUSY:
-		return "the mount ends, or another snapshot is being taken";
+		return "the mount ends, or another snapshot is being taken or removed";
 	case -EAGAIN:
 		return "a request of the mount does not end";
 	case -ENOTCONN:

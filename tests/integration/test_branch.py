@@ -150,6 +150,63 @@ def test_a_snapshot_is_not_changed_by_its_branches(origin):
     assert frozen == {path.name: treestate.take(path) for path in (origin.upper / ".wh..wh.branches").iterdir() if path.is_dir()}
 
 
+def _refuses_to_delete(origin, where, name):
+    before = origin.snapshots(origin.upper)
+    done = origin.call("snapshot", "--delete", where, name)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and origin.snapshots(origin.upper) == before
+    return done.stderr
+
+
+def test_a_snapshot_is_removed(origin):
+    (origin.m / "own").write_bytes(blob(100 * KIB))
+    for name in ("one", "two"):
+        origin.ok("snapshot", origin.m, name)
+    (origin.m / "later").write_text("later")
+    for name in ("one", "two"):
+        assert "stands on it" in _refuses_to_delete(origin, origin.m, name)
+    assert "no snapshot of this name" in _refuses_to_delete(origin, origin.m, "three")
+    linux.umount(origin.m)
+    kept = origin.ok("rollback", "--keep", "kept", origin.upper, "one").strip()
+    origin.mount()
+    want = files(origin.m)
+    branch = origin.branch(f"{origin.m}@{kept}", "b")
+    assert (branch / "later").read_text() == "later"
+    assert "a mount uses it" in _refuses_to_delete(origin, origin.m, kept)
+    assert "stands on it" in _refuses_to_delete(origin, origin.m, "two")
+    assert (branch / "later").read_text() == "later"
+    linux.umount(branch)
+    assert wait_until(lambda: origin.call("snapshot", "--delete", origin.m, kept).returncode == 0)
+    origin.ok("snapshot", "--delete", origin.upper, "two")
+    one, = origin.snapshots()["snapshots"]
+    assert one["name"] == "one" and sorted(os.listdir(origin.upper / ".wh..wh.branches")) == sorted(["chain", one["id"]])
+    assert files(origin.m) == want
+    assert origin.call("branch", "--resume", branch).returncode == 1
+    # And it goes on.
+    origin.ok("snapshot", origin.m, "two")
+    linux.umount(origin.m)
+    origin.mount()
+    assert files(origin.m) == want
+    origin.ok("umount", origin.m)
+    origin.ok("check", "--quiet", origin.upper)
+
+
+def test_a_removal_that_was_interrupted(origin):
+    """Before the chain is another one, it is there again; after, it goes."""
+    (origin.m / "own").write_text("own")
+    origin.ok("snapshot", origin.m, "one")
+    (origin.m / "own").unlink()
+    linux.umount(origin.m)
+    origin.ok("rollback", "--keep", "kept", origin.upper, "one")
+    top = origin.upper / ".wh..wh.branches"
+    one, kept = (entry["id"] for entry in origin.snapshots(origin.upper)["snapshots"])
+    (top / kept).rename(top / f"{kept}.old")
+    (top / "0123456789abcdef.old").mkdir()
+    (top / "0123456789abcdef.old" / "own").touch()
+    origin.mount()
+    assert sorted(os.listdir(top)) == sorted(["chain", one, kept]) and (origin.m / "own").read_text() == "own"
+    assert not (origin.branch(f"{origin.m}@kept", "b") / "own").exists()
+
+
 def test_the_list_says_what_stands_on_what(origin):
     (origin.m / "own").write_bytes(blob(100 * KIB))
     origin.ok("snapshot", origin.m, "one")

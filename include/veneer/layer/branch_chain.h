@@ -45,3 +45,6 @@ size_t branch_chain_below(const struct branch_chain *c, uint64_t id, uint64_t *r
 /* One more, at the end. 0; -EEXIST: the number or the name is in use; -EINVAL: no name, or no such
  * parent; -E2BIG: there are BRANCH_CHAIN_MAX; -ENOMEM. */
 int branch_chain_add(struct branch_chain *c, const struct branch_chain_entry *e);
+/* One less. 0; -ENOENT: there is none of this number; -EBUSY: the live part or another snapshot
+ * stands on it. */
+int branch_chain_remove(struct branch_chain *c, uint64_t id);

@@ -26,6 +26,15 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 /* Finish or take back what was under way when the last mount ended. Before anything else looks into
  * the upper, which is locked. 0, also when there was nothing, or -errno. */
 int branch_dir_recover(int rootfd);
+/* Nobody else changes the chain as long as the descriptor that this gives is open. -ENOENT: there
+ * is none, nor a snapshot; -EBUSY: somebody does now; -errno. */
+int branch_dir_lock(int rootfd);
+/* While the root of a snapshot is open by a descriptor for which this was called it is not removed.
+ * 0, or -EBUSY: it is being removed. */
+int branch_dir_hold(int snapshot_fd);
+/* Remove a snapshot on which nothing stands, under branch_dir_lock. 0; -ENOENT; -EBUSY as
+ * branch_chain_remove; -EUSERS: a mount holds it (branch_dir_hold); -EUCLEAN, -EPROTO; -errno. */
+int branch_dir_delete(int rootfd, const char *name);
 /* One more in the chain, on top of what the live part stands on, which stands on it then. name: ""
  * is filled in, with the time. 0; -EIO; as branch_chain_add. */
 int branch_dir_plan(struct branch_chain *c, char name[BRANCH_CHAIN_NAME_MAX + 1], uint64_t *ret_id);

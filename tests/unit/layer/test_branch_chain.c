@@ -191,6 +191,28 @@ static void test_branch_chain__names_and_numbers_are_given_once(void **state)
 	branch_chain_release(&c);
 }
 
+static void test_branch_chain__what_something_stands_on_stays(void **state)
+{
+	struct branch_chain c = some();
+
+	(void)state;
+	assert_int_equal(branch_chain_remove(&c, 7), -ENOENT);
+	assert_int_equal(branch_chain_remove(&c, 1), -EBUSY);
+	assert_int_equal(branch_chain_remove(&c, UINT64_MAX), -EBUSY);
+	assert_int_equal(branch_chain_remove(&c, 3), 0);
+	assert_int_equal(c.n, 3);
+	assert_null(branch_chain_by_id(&c, 3));
+	assert_string_equal(branch_chain_by_id(&c, UINT64_MAX)->name, "last.one-more_1");
+	c.head = 1;
+	assert_int_equal(branch_chain_remove(&c, 2), -EBUSY);
+	assert_int_equal(branch_chain_remove(&c, UINT64_MAX), 0);
+	assert_int_equal(branch_chain_remove(&c, 2), 0);
+	c.head = 0;
+	assert_int_equal(branch_chain_remove(&c, 1), 0);
+	assert_int_equal(c.n, 0);
+	branch_chain_release(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +222,7 @@ int main(void)
 		cmocka_unit_test(test_branch_chain__names_are_plain),
 		cmocka_unit_test(test_branch_chain__what_stands_below_is_found),
 		cmocka_unit_test(test_branch_chain__names_and_numbers_are_given_once),
+		cmocka_unit_test(test_branch_chain__what_something_stands_on_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -251,6 +251,55 @@ static void test_branch_dir__symlinks_lead_nowhere(void **state)
 	assert_true(is_there(p, "away"));
 }
 
+/* Two, of which the live part stands on the first. */
+static void take_two_and_go_back(struct place *p)
+{
+	put(p, "a");
+	take(p, 1, "one");
+	put(p, "b");
+	add(p, 2, "two");
+	p->chain.head = 1;
+	assert_int_equal(branch_dir_take(p->s.fd, 2, &p->chain, true), 0);
+}
+
+static void test_branch_dir__one_that_nothing_stands_on_can_go(void **state)
+{
+	struct place *p = *state;
+	struct branch_chain c;
+	int lock, fd;
+
+	assert_int_equal(branch_dir_lock(p->s.fd), -ENOENT);
+	take_two_and_go_back(p);
+	lock = branch_dir_lock(p->s.fd);
+	assert_true(lock >= 0);
+	assert_int_equal(branch_dir_lock(p->s.fd), -EBUSY);
+	assert_int_equal(branch_dir_delete(p->s.fd, "none"), -ENOENT);
+	assert_int_equal(branch_dir_delete(p->s.fd, "one"), -EBUSY);
+	fd = branch_dir_open(p->s.fd, 2);
+	assert_int_equal(branch_dir_hold(fd), 0);
+	assert_int_equal(branch_dir_delete(p->s.fd, "two"), -EUSERS);
+	assert_true(is_there(p, AT("2") "/b"));
+	close(fd);
+	assert_int_equal(branch_dir_delete(p->s.fd, "two"), 0);
+	close(lock);
+	assert_false(is_there(p, AT("2")) || is_there(p, AT("2") ".old"));
+	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
+	assert_int_equal(c.n, 1);
+	branch_chain_release(&c);
+}
+
+static void test_branch_dir__crash_while_one_goes(void **state)
+{
+	struct place *p = *state;
+
+	take_two_and_go_back(p);
+	assert_int_equal(renameat(p->s.fd, AT("2"), p->s.fd, AT("2") ".old"), 0);
+	assert_int_equal(mkdirat(p->s.fd, AT("3") ".old", 0700), 0);
+	assert_int_equal(branch_dir_recover(p->s.fd), 0);
+	assert_true(is_there(p, AT("2") "/b"));
+	assert_false(is_there(p, AT("3") ".old"));
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -263,6 +312,8 @@ int main(void)
 		row(test_branch_dir__readers_learn_of_what_a_crash_left),
 		row(test_branch_dir__failure_leaves_everything_where_it_was),
 		row(test_branch_dir__symlinks_lead_nowhere),
+		row(test_branch_dir__one_that_nothing_stands_on_can_go),
+		row(test_branch_dir__crash_while_one_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
