@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clone_state.h"
 
+#include "mount_call.h"
 #include "mount_find.h"
 #include "upper_root.h"
 
@@ -392,7 +393,8 @@ char *clone_state_layers(const struct clone_state *c, bool with_upper)
 	return upper ? mount_find_options(&m, with_upper) : NULL;
 }
 
-char *clone_state_options(const struct clone_state *c)
+/* What -o takes to mount it. */
+static char *mount_options(const struct clone_state *c)
 {
 	_cleanup_(freep) char *layers = clone_state_layers(c, true),
 			      *path = clone_state_file(c, "work"), *work = NULL;
@@ -403,4 +405,35 @@ char *clone_state_options(const struct clone_state *c)
 	    asprintf(&ret, "%s,%s%s%s", layers, work, *c->options ? "," : "", c->options) < 0)
 		return NULL;
 	return ret;
+}
+
+/* ---- taking one into one's hands ---- */
+
+int clone_state_mount(const struct clone_state *c)
+{
+	_cleanup_(freep) char *options = mount_options(c);
+
+	if (!options)
+		log_error("out of memory");
+	return options ? mount_call_mount(options, c->dest) : 1;
+}
+
+int clone_state_take(const char *given, struct clone_state *ret, bool *ret_was_mounted)
+{
+	_cleanup_(freep) char *dest = mount_find_path(given);
+	int r = dest ? clone_state_find(dest, ret) : 0;
+
+	if (r != 1)
+		return r;
+	r = clone_state_lock(ret);
+	if (r < 0)
+		return r;
+	if (clone_state_is_applying(ret)) {
+		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
+			  "with that",
+			  ret->dest);
+		return -EBUSY;
+	}
+	*ret_was_mounted = mount_find_is_ours(ret->dest);
+	return *ret_was_mounted && mount_call_umount(ret->dest) ? -EBUSY : 1;
 }

@@ -43,9 +43,13 @@ int clone_state_open_dir(const struct clone_state *c);
 int clone_state_remove(struct clone_state *c);
 /* PATH/NAME, malloc'd; NULL without memory. */
 char *clone_state_file(const struct clone_state *c, const char *name);
-/* What -o takes to mount it, malloc'd; NULL without memory. */
-char *clone_state_options(const struct clone_state *c);
-/* The same for a tool: its lower layer alone, or with the upper. */
+/* Begin with what `given` names: 1 with one, locked, its view unmounted if it was mounted, which
+ * *ret_was_mounted says; 0: it is no clone; -errno after a sentence. */
+int clone_state_take(const char *given, struct clone_state *ret, bool *ret_was_mounted);
+/* Mount the view. The exit code. */
+int clone_state_mount(const struct clone_state *c);
+/* What -o takes for a tool, malloc'd: its lower layer alone, or with the upper; NULL without
+ * memory. */
 char *clone_state_layers(const struct clone_state *c, bool with_upper);
 /* Changes of it are being carried over, or were when that was interrupted (apply.h). */
 bool clone_state_is_applying(const struct clone_state *c);

@@ -15,6 +15,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/fd_cache.h"
 #include "veneer/mount/upper_lock.h"
 #include "veneer/sys/file.h"
@@ -27,18 +28,50 @@
 
 static int print_usage(void)
 {
-	printf("usage: veneer apply [--dry-run] [--force] DEST\n\n"
+	printf("usage: veneer apply [--dry-run] [--force] [--drop-snapshots] DEST\n\n"
 	       "Carry what was changed in a clone (veneer clone) over to its directory. The clone\n"
 	       "is unmounted meanwhile, and begins anew. What was changed in the directory, too,\n"
 	       "since the clone was made or last applied, is listed, and then nothing is done. A\n"
 	       "call that was interrupted is finished by the next one.\n\n"
-	       "  -f, --force    what both changed becomes what the clone has\n"
-	       "  -n, --dry-run  list the changes, and what stands in their way\n\n"
+	       "  --drop-snapshots  of a clone that has snapshots, which go\n"
+	       "  -f, --force       what both changed becomes what the clone has\n"
+	       "  -n, --dry-run     list the changes, and what stands in their way\n\n"
 	       "Exit code: 0; 1 when not all could be carried over; 2 for wrong usage.\n");
 	return 0;
 }
 
+struct flags {
+	bool is_dry, is_forced, drops_snapshots;
+};
+
 /* ---- what there is to do ---- */
+
+/* A clone begins anew without them. */
+static int check_snapshots(const struct clone_state *c, const char *upper,
+			   const struct flags *flags)
+{
+	_cleanup_(closep) int fd = -1;
+	int r;
+
+	if (flags->is_dry)
+		return 0;
+	if (!flags->drops_snapshots) {
+		r = offline_refuse_snapshots(upper, "apply");
+		if (r == -EOPNOTSUPP)
+			log_error("%s: --drop-snapshots carries over what it shows, and its "
+				  "snapshots go",
+				  c->dest);
+		return r;
+	}
+	fd = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	r = fd < 0 ? -errno : branch_dir_is_held(fd);
+	/* Its own view holds them until it is unmounted. */
+	if (r == 0 || (r == 1 && mount_find_is_ours(c->dest)))
+		return 0;
+	log_error("%s: %s", c->dest,
+		  r == 1 ? "a branch that is mounted stands on a snapshot of it" : strerror(-r));
+	return r == 1 ? -EBUSY : r;
+}
 
 static void say_conflict(void *arg, const char *path)
 {
@@ -62,7 +95,7 @@ static void say_left(void *arg, const char *path)
 
 /* 0; -EEXIST: something stands in the way, as was said; -errno after a sentence. */
 static int look_for_obstacles(const struct clone_state *c, const struct diff *d, int dirfd,
-			      bool is_forced)
+			      const struct flags *flags)
 {
 	ssize_t n = apply_find_obstacles(d, dirfd, say_closed, NULL), conflicts = 0;
 
@@ -72,32 +105,32 @@ static int look_for_obstacles(const struct clone_state *c, const struct diff *d,
 		log_error("%s: %s", c->dir, strerror((int)(n < 0 ? -n : -conflicts)));
 		return (int)(n < 0 ? n : conflicts);
 	}
-	if (conflicts && !is_forced)
+	if (conflicts && !flags->is_forced)
 		log_error("%s: %s changed on both sides; nothing was done", c->dest,
 			  human_units_of((uint64_t)conflicts, "path").text);
-	return n || (conflicts && !is_forced) ? -EEXIST : 0;
+	return n || (conflicts && !flags->is_forced) ? -EEXIST : 0;
 }
 
 /* The same. */
-static int read_changes(const struct clone_state *c, bool is_forced, struct diff *ret)
+static int read_changes(const struct clone_state *c, const struct flags *flags, struct diff *ret)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
 	_cleanup_(closep) int dirfd = clone_state_open_dir(c);
 	char *lower[] = { c->dir };
-	int r = !upper ? -ENOMEM : dirfd < 0 ? dirfd : offline_refuse_snapshots(upper, "apply");
+	int r = !upper ? -ENOMEM : dirfd < 0 ? dirfd : check_snapshots(c, upper, flags);
 
 	*ret = (struct diff){ 0 };
 	r = r ?: diff_read(upper, lower, 1, true, NULL, ret);
 	if (r == 0 && apply_is_root_changed(ret, dirfd) == 1)
 		log_warn("%s: mode and attributes of the directory itself do not go over", c->dest);
-	return r ?: look_for_obstacles(c, ret, dirfd, is_forced);
+	return r ?: look_for_obstacles(c, ret, dirfd, flags);
 }
 
 /* Exit code. */
-static int list(const struct clone_state *c)
+static int list(const struct clone_state *c, const struct flags *flags)
 {
 	_cleanup_(diff_release) struct diff d = { 0 };
-	int r = read_changes(c, false, &d);
+	int r = read_changes(c, flags, &d);
 
 	if (r == 0 || r == -EEXIST)
 		r = diff_print(&d, terminal_has_colours(stdout), stdout) ?: r;
@@ -107,11 +140,12 @@ static int list(const struct clone_state *c)
 /* ---- doing it ---- */
 
 /* What came in the way while it was written is found before it counts. */
-static int sync_and_name(const struct clone_state *c, const struct diff *d, int fd, bool is_forced)
+static int sync_and_name(const struct clone_state *c, const struct diff *d, int fd,
+			 const struct flags *flags)
 {
 	_cleanup_(closep) int there = clone_state_open_dir(c);
 	const int dirfd = c->lock_fd;
-	int r = there < 0 ? there : look_for_obstacles(c, d, there, is_forced);
+	int r = there < 0 ? there : look_for_obstacles(c, d, there, flags);
 
 	if (r < 0)
 		return r;
@@ -121,14 +155,14 @@ static int sync_and_name(const struct clone_state *c, const struct diff *d, int 
 	return 0;
 }
 
-static int write_tar(const struct clone_state *c, const struct diff *d, bool is_forced)
+static int write_tar(const struct clone_state *c, const struct diff *d, const struct flags *flags)
 {
 	_cleanup_(closep) int fd = openat(c->lock_fd, CLONE_STATE_TAR ".new",
 					  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	struct diff_progress done;
 	int r = fd < 0 ? -errno : diff_tar_write(d, fd, NULL, NULL, &done);
 
-	r = r ?: sync_and_name(c, d, fd, is_forced);
+	r = r ?: sync_and_name(c, d, fd, flags);
 	if (r < 0) {
 		if (r != -EEXIST)
 			log_error("%s: nothing was done: %s", c->dest, strerror(-r));
@@ -170,7 +204,7 @@ static int finish(struct clone_state *c)
 }
 
 /* Unmounted, and nobody else's. */
-static int apply_alone(struct clone_state *c, bool is_forced)
+static int apply_alone(struct clone_state *c, const struct flags *flags)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
 	_cleanup_(closep) int fd = upper ? open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -182,24 +216,17 @@ static int apply_alone(struct clone_state *c, bool is_forced)
 			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
 		return r;
 	}
-	r = read_changes(c, is_forced, &d);
+	r = read_changes(c, flags, &d);
 	if (r < 0 || !d.n)
 		return r;
-	r = write_tar(c, &d, is_forced);
+	r = write_tar(c, &d, flags);
 	diff_release(&d);
 	closep(&fd);
 	return r ?: finish(c);
 }
 
-static int mount_again(struct clone_state *c)
-{
-	_cleanup_(freep) char *options = clone_state_options(c);
-
-	return options ? mount_call_mount(options, c->dest) : 1;
-}
-
 /* Exit code. */
-static int apply(struct clone_state *c, bool is_forced)
+static int apply(struct clone_state *c, const struct flags *flags)
 {
 	const bool is_mounted = mount_find_is_ours(c->dest);
 	int r;
@@ -210,18 +237,18 @@ static int apply(struct clone_state *c, bool is_forced)
 		_cleanup_(diff_release) struct diff d = { 0 };
 
 		/* It goes on if it is known by now that this cannot be done. */
-		if (read_changes(c, is_forced, &d) < 0 || mount_call_umount(c->dest))
+		if (read_changes(c, flags, &d) < 0 || mount_call_umount(c->dest))
 			return 1;
 	}
-	r = apply_alone(c, is_forced);
+	r = apply_alone(c, flags);
 	/* What is half done must not be changed. */
-	if (is_mounted && !clone_state_is_applying(c) && mount_again(c))
+	if (is_mounted && !clone_state_is_applying(c) && clone_state_mount(c))
 		return 1;
 	return r != 0;
 }
 
 /* Exit code. */
-static int find_and_apply(const char *given, bool is_dry, bool is_forced)
+static int find_and_apply(const char *given, const struct flags *flags)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
 	_cleanup_(freep) char *dest = mount_find_path(given);
@@ -235,34 +262,36 @@ static int find_and_apply(const char *given, bool is_dry, bool is_forced)
 	file_guard_init();
 	/* Of one that was killed. */
 	unlinkat(c.lock_fd, CLONE_STATE_TAR ".new", 0);
-	return is_dry ? list(&c) : apply(&c, is_forced);
+	return flags->is_dry ? list(&c, flags) : apply(&c, flags);
 }
 
 int cmd_apply(int argc, char **argv)
 {
 	static const struct option options[] = { { "dry-run", no_argument, NULL, 'n' },
 						 { "force", no_argument, NULL, 'f' },
+						 { "drop-snapshots", no_argument, NULL, 's' },
 						 { "help", no_argument, NULL, 'h' },
 						 { NULL, 0, NULL, 0 } };
-	bool is_dry = false, is_forced = false;
+	struct flags flags = { .is_dry = false };
 	int c;
 
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":fhn", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage();
-		if (c != 'n' && c != 'f') {
+		if (c != 'n' && c != 'f' && c != 's') {
 			usage_wrong_option(argv, c);
 			return usage_hint("apply");
 		}
-		is_dry |= c == 'n';
-		is_forced |= c == 'f';
+		flags.is_dry |= c == 'n';
+		flags.is_forced |= c == 'f';
+		flags.drops_snapshots |= c == 's';
 	}
 	if (optind == argc)
 		usage_missing("DEST");
 	else if (argc - optind > 1)
 		usage_unexpected(argv[optind + 1]);
 	else
-		return find_and_apply(argv[optind], is_dry, is_forced);
+		return find_and_apply(argv[optind], &flags);
 	return usage_hint("apply");
 }

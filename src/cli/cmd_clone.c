@@ -2,7 +2,6 @@
 #include "commands.h"
 
 #include "clone_state.h"
-#include "mount_call.h"
 #include "mount_find.h"
 #include "usage.h"
 
@@ -49,10 +48,9 @@ static char *join_options(const char *size, const char *more)
 }
 
 /* Exit code. */
-static int mount_new(const char *dir, char *dest, const char *options, bool is_made)
+static int mount_new(const char *dir, const char *dest, const char *options, bool is_made)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
-	_cleanup_(freep) char *all = NULL;
 	int r = clone_state_find(dest, &c);
 
 	if (r == 1)
@@ -64,8 +62,7 @@ static int mount_new(const char *dir, char *dest, const char *options, bool is_m
 	c.has_made_dest = is_made;
 	if (clone_state_make(dir, dest, options, &c) < 0)
 		return 1;
-	all = clone_state_options(&c);
-	if (all && mount_call_mount(all, dest) == 0)
+	if (clone_state_mount(&c) == 0)
 		return 0;
 	clone_state_remove(&c);
 	return 1;
@@ -103,12 +100,9 @@ static int make_clone(const char *dir, const char *dest, const char *options)
 
 static int mount_again(struct clone_state *c)
 {
-	_cleanup_(freep) char *options = NULL;
-
 	if (clone_state_lock(c) < 0)
 		return 1;
-	options = clone_state_options(c);
-	if (clone_state_is_applying(c) || !options) {
+	if (clone_state_is_applying(c)) {
 		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
 			  "with that",
 			  c->dest);
@@ -116,7 +110,7 @@ static int mount_again(struct clone_state *c)
 	}
 	if (c->has_made_dest)
 		mkdir(c->dest, 0755);
-	return mount_call_mount(options, c->dest);
+	return clone_state_mount(c);
 }
 
 /* Exit code in *arg: the others are mounted all the same. */

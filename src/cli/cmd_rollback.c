@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 
+#include "clone_state.h"
 #include "mount_find.h"
 #include "usage.h"
 
@@ -17,10 +18,11 @@
 
 static int print_usage(void)
 {
-	printf("usage: veneer rollback [--keep NAME] UPPER SNAPSHOT\n\n"
+	printf("usage: veneer rollback [--keep NAME] UPPER|CLONE SNAPSHOT\n\n"
 	       "Go back to a snapshot: the next mount of UPPER shows what that has. No mount may\n"
-	       "use UPPER meanwhile. What it shows now is kept as a snapshot, whose name is\n"
-	       "printed, so that nothing is lost.\n\n"
+	       "use UPPER meanwhile; a clone (veneer clone) is unmounted and mounted again. What\n"
+	       "it shows now is kept as a snapshot, whose name is printed, so that nothing is\n"
+	       "lost.\n\n"
 	       "  --keep NAME  the name of that snapshot; without it the time\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
@@ -70,22 +72,13 @@ static int go_back(int fd, const char *name, char kept[BRANCH_CHAIN_NAME_MAX + 1
 }
 
 /* Exit code. */
-static int rollback(const char *given, const char *name, const char *keep)
+static int rollback_upper(const char *given, const char *upper, const char *name, const char *keep)
 {
-	_cleanup_(freep) char *upper = NULL;
+	_cleanup_(closep) int fd = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char kept[BRANCH_CHAIN_NAME_MAX + 1] = "";
-	int r = mount_find_upper(given, "veneer rollback", &upper);
-	_cleanup_(closep) int fd = -1;
+	int r = fd < 0 ? -errno : upper_lock_alone(upper, fd);
 
-	if (r < 0)
-		return 1;
-	if (*keep && !branch_chain_is_name(keep)) {
-		log_error("%s: a snapshot cannot have this name", keep);
-		return 1;
-	}
 	strcpy(kept, keep);
-	fd = open(upper ? upper : given, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	r = fd < 0 ? -errno : upper ? -EBUSY : upper_lock_alone(given, fd);
 	if (r == 0)
 		r = go_back(fd, name, kept);
 	if (r < 0) {
@@ -94,6 +87,39 @@ static int rollback(const char *given, const char *name, const char *keep)
 	}
 	printf("%s\n", kept);
 	return 0;
+}
+
+/* Exit code. A clone is mounted again, whatever came of it. */
+static int rollback_clone(const struct clone_state *c, bool was_mounted, const char *name,
+			  const char *keep)
+{
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	int code = upper ? rollback_upper(c->dest, upper, name, keep) : 1;
+
+	return was_mounted && clone_state_mount(c) ? 1 : code;
+}
+
+/* Exit code. */
+static int rollback(const char *given, const char *name, const char *keep)
+{
+	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
+	_cleanup_(freep) char *upper = NULL;
+	bool was_mounted = false;
+	int r;
+
+	if (*keep && !branch_chain_is_name(keep)) {
+		log_error("%s: a snapshot cannot have this name", keep);
+		return 1;
+	}
+	r = clone_state_take(given, &c, &was_mounted);
+	if (r)
+		return r < 0 ? 1 : rollback_clone(&c, was_mounted, name, keep);
+	r = mount_find_upper(given, "veneer rollback", &upper);
+	if (r > 0 || upper) {
+		log_error("%s: %s: %s", given, name, why(-EBUSY));
+		return 1;
+	}
+	return r < 0 ? 1 : rollback_upper(given, given, name, keep);
 }
 
 int cmd_rollback(int argc, char **argv)

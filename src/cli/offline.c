@@ -113,7 +113,7 @@ int offline_refuse_snapshots(const char *layer, const char *command)
 	branch_chain_release(&c);
 	if (r == -ENOENT && !pending)
 		return 0;
-	log_error("%s has snapshots (veneer snapshot), which veneer %s does not know yet", layer,
+	log_error("%s has snapshots (veneer snapshot), which veneer %s does not take over", layer,
 		  command);
 	return -EOPNOTSUPP;
 }

@@ -443,6 +443,20 @@ int branch_dir_hold(int snapshot_fd)
 	return flock(snapshot_fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK ? -EBUSY : 0;
 }
 
+int branch_dir_is_held(int rootfd)
+{
+	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
+	int r = branch_dir_load(rootfd, &chain);
+
+	for (size_t k = 0; r == 0 && k < chain.n; k++) {
+		_cleanup_(closep) int fd = branch_dir_open(rootfd, chain.entries[k].id);
+
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+			return 1;
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
 /* It has another name while the chain changes: what a crash leaves of it is removed, or is there
  * again, by what the chain says. */
 static int remove_one(int dir, uint64_t id, const struct branch_chain *next)

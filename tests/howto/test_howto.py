@@ -67,7 +67,8 @@ def test_working_copies(machine):
     need("git")
     lines = machine.follow("doc/howto/working-copies.md").splitlines()
     assert lines[0].startswith("C /config") and lines[1] == "2" and lines[2].startswith("C /config"), lines
-    assert lines[3:] == ["the answer is 42", "first", "answer = 42"], lines
+    assert lines[3:6] == ["the answer is 42", "first", "answer = 42"], lines
+    assert lines[6:] == ["before", "mistake", "answer = 42", "answer = 42", "question = 6 * 9"], lines
 
 
 def test_latency(machine):

@@ -329,15 +329,32 @@ def test_a_description_that_is_none_is_passed_over(c):
     c.ok("discard", c.dest)
 
 
-def test_snapshots_are_not_lost(c):
+def test_snapshots_and_undo(c):
     c.ok("clone", c.dir, c.dest)
+    write_at(c.dest / "big", b"GOOD", 70_000)
     (c.dest / "early").touch()
-    done = c.call("snapshot", c.dest)
-    if done.returncode:
-        pytest.skip(done.stderr)
+    c.ok("snapshot", c.dest, "good")
+    good = seen(c.dest)
+    change(c.dest)
+    with opened(c.dest / "big", os.O_RDONLY):
+        assert "in use" in c.refused("rollback", c.dest, "good")
+    assert c.ok("rollback", "--keep", "bad", c.dest, "good") == "bad\n"
+    assert seen(c.dest) == good
+    assert "no snapshot of this name" in c.refused("rollback", c.dest, "none")
+    assert seen(c.dest) == good
+    branch = c.stack.base / "branch"
+    c.ok("branch", f"{c.dest}@bad", branch)
+    assert (branch / "becomes-dir" / "in").exists()
     (c.dest / "late").touch()
-    assert "snapshots" in c.refused("apply", c.dest)
-    assert (c.dest / "early").exists() and not (c.dir / "late").exists()
+    # They are not lost unsaid, nor under a branch.
+    before, want = seen(c.dir), seen(c.dest)
+    assert "--drop-snapshots" in c.refused("apply", c.dest)
+    assert "A /early\n" in c.ok("apply", "--dry-run", c.dest)
+    assert "a branch" in c.refused("apply", "--drop-snapshots", c.dest)
+    assert seen(c.dir) == before and seen(c.dest) == want and (branch / "becomes-dir" / "in").exists()
+    c.ok("umount", branch)
+    c.ok("apply", "--drop-snapshots", c.dest)
+    assert seen(c.dir) == want == seen(c.dest) and c.ok("snapshots", c.dest) == ""
 
 
 _ACL = "system.posix_acl_access"

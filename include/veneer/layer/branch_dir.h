@@ -32,6 +32,8 @@ int branch_dir_lock(int rootfd);
 /* While the root of a snapshot is open by a descriptor for which this was called it is not removed.
  * 0, or -EBUSY: it is being removed. */
 int branch_dir_hold(int snapshot_fd);
+/* Is any snapshot of that layer held by a mount (branch_dir_hold)? 1, 0 or -errno. */
+int branch_dir_is_held(int rootfd);
 /* Remove a snapshot on which nothing stands, under branch_dir_lock. 0; -ENOENT; -EBUSY as
  * branch_chain_remove; -EUSERS: a mount holds it (branch_dir_hold); -EUCLEAN, -EPROTO; -errno. */
 int branch_dir_delete(int rootfd, const char *name);
