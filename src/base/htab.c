@@ -43,6 +43,16 @@ static int resize(struct htab *t, size_t nbuckets)
 	return 0;
 }
 
+void htab_reserve(struct htab *t, size_t count)
+{
+	size_t nbuckets = t->nbuckets ? t->nbuckets : FIRST_BUCKETS;
+
+	while (nbuckets < count)
+		nbuckets *= 2;
+	if (nbuckets > t->nbuckets)
+		(void)resize(t, nbuckets);
+}
+
 int htab_insert(struct htab *t, struct hlink *e, uint64_t hash)
 {
 	if (t->count >= t->nbuckets) {

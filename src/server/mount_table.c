@@ -522,6 +522,8 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 	struct mount_table *r = s->mount_table;
 	struct mount_record *d = &s->kept.mount_record;
 	_cleanup_(closep) int upper = fcntl(s->mount.tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
+	/* To take it down takes as long as it is large, and requests wait meanwhile. */
+	struct image *image = image_ref(s->mount.tree.image);
 	char err[PATH_MAX * 2] = "";
 	int e, done = upper < 0 ? -errno : mount_freeze_check(&s->mount);
 
@@ -539,6 +541,7 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 		log_error("a mount is lost as it could not be opened anew: %s", err);
 		mount_table_drop(r, s);
 	}
+	image_unref(image);
 	return e < 0 ? -ENOTCONN : done;
 }
 

@@ -263,6 +263,8 @@ int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 	r = inode_table_prepare(t);
 	if (r == 0) {
 		number_alike(t);
+		htab_reserve(&t->inodes->names, node_table_count(t->nodes));
+		htab_reserve(&t->inodes->unresolved, node_table_count(t->nodes));
 		r = make_all(t);
 	}
 	if (r == 0) {

@@ -22,6 +22,8 @@ void htab_release(struct htab *t);
 /* Insert without looking for equals. 0 or -ENOMEM (then not inserted). Grows at load 1; a
  * failure to grow is not an error. */
 int htab_insert(struct htab *t, struct hlink *e, uint64_t hash);
+/* Make room for so many entries at once; without memory they come one by one. */
+void htab_reserve(struct htab *t, size_t count);
 /* Remove an entry; nothing, if it is not in the table. */
 void htab_remove(struct htab *t, struct hlink *e);
 /* First entry of that hash, then the next of the same hash; NULL at the end. The caller

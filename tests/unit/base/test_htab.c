@@ -127,6 +127,26 @@ static void test_htab__drain_hands_over_each_entry_once(void **state)
 	htab_release(&t);
 }
 
+static void test_htab__room_is_made_once(void **state)
+{
+	struct entry e[40] = { 0 };
+	struct htab t = { 0 };
+	size_t nbuckets;
+
+	(void)state;
+	assert_int_equal(htab_insert(&t, &e[0].link, 7), 0);
+	htab_reserve(&t, 1000);
+	nbuckets = t.nbuckets;
+	assert_true(nbuckets >= 1000);
+	assert_ptr_equal(htab_first(&t, 7), &e[0].link);
+	for (size_t k = 1; k < 40; k++)
+		assert_int_equal(htab_insert(&t, &e[k].link, k * 1000), 0);
+	htab_reserve(&t, 3);
+	assert_int_equal(t.nbuckets, nbuckets);
+	assert_int_equal(t.count, 40);
+	htab_release(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +154,7 @@ int main(void)
 		cmocka_unit_test(test_htab__agrees_with_a_naive_model),
 		cmocka_unit_test(test_htab__same_hash_lists_all_of_that_hash_only),
 		cmocka_unit_test(test_htab__drain_hands_over_each_entry_once),
+		cmocka_unit_test(test_htab__room_is_made_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
