@@ -133,6 +133,29 @@ static bool list_orphan(void *arg, struct inode *i)
 	return inode_is_orphan(i) && list_inode(arg, i);
 }
 
+/* Called with the table's lock. */
+static bool list_held_named(void *arg, struct inode *i)
+{
+	return i->is_held && !inode_is_orphan(i) && list_inode(arg, i);
+}
+
+static int let_go(struct union_fs *t, struct inode *i, void *unused)
+{
+	(void)unused;
+	upper_let_go(t, i);
+	return i->is_held ? -EUSERS : 0;
+}
+
+/* What lost a name and was found by another one is still held by a descriptor, which would be taken
+ * for the way to it afterwards, and leads into the snapshot. */
+static int let_named_go(struct union_fs *t)
+{
+	struct listed held = { 0 };
+
+	inode_each(t, list_held_named, &held);
+	return each_listed(&held, t, let_go, NULL);
+}
+
 static int check_orphans(struct union_fs *t)
 {
 	struct listed orphans = { 0 };
@@ -303,6 +326,7 @@ int mount_freeze_check(struct mount *m)
 	struct union_fs *t = &m->tree;
 	int r = t->sync_error ?: mount_freeze_prepare(m);
 
+	r = r ?: let_named_go(t);
 	r = r ?: check_orphans(t);
 	publish_close(t);
 	if (r == 0 &&

@@ -31,6 +31,8 @@ class Snapshots:
         (low / "big").write_bytes(blob(300 * KIB))
         (low / "small").write_text("small")
         (low / "gone").write_text("gone")
+        (low / "hard1").write_text("hard")
+        os.link(low / "hard1", low / "hard2")
         (low / "d" / "e").mkdir(parents=True)
         (low / "d" / "e" / "x").write_text("x")
         stack.remember_lowers()
@@ -343,6 +345,43 @@ def test_one_of_two_names_goes_after_a_snapshot(s):
         st = os.stat(s.m / "third")
         assert (st.st_ino, st.st_nlink) == (number, 2) and (s.m / "third").read_text() == "own"
         s.take()
+
+
+@pytest.mark.parametrize("when", ["written before", "read before", "another snapshot between", "own names"])
+def test_a_file_found_by_its_other_name_is_not_written_in_the_snapshot(s, when):
+    """A descriptor holds it since its first name went."""
+    if when == "own names":
+        (s.m / "own").write_text("base")
+        for name in ("p", "c"):
+            os.link(s.m / "own", s.m / name)
+        names = "p", "c"
+        linux.umount(s.m)
+        s.mount()
+    else:
+        names = "hard1", "hard2"
+    with opened(s.m / names[0], os.O_RDONLY) as fd:
+        if when == "another snapshot between":
+            s.take()
+        os.unlink(s.m / names[0])
+        want = (s.m / names[1]).read_bytes()
+        if when == "written before":
+            with open(s.m / names[1], "ab") as f:
+                f.write(b"first")
+            want += b"first"
+        s.take()
+        before = s.frozen()
+        with open(s.m / names[1], "ab") as f:
+            f.write(b"second")
+        want += b"second"
+        assert (s.m / names[1]).read_bytes() == want
+        # What was passed through goes on with what the file had (LIMITS).
+        assert os.pread(fd, 100, 0) == want or not s.options
+        os.truncate(s.m / names[1], 3)
+        assert (s.m / names[1]).read_bytes() == want[:3] and s.frozen() == before
+        s.take()
+    linux.umount(s.m)
+    s.mount()
+    assert (s.m / names[1]).read_bytes() == want[:3]
 
 
 def test_of_two_names_either_is_the_same_file(s):
