@@ -8,6 +8,7 @@
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/prefetch/state_dir.h"
 #include "veneer/sys/rmtree.h"
 
@@ -287,7 +288,19 @@ int clone_state_make(const char *dir, const char *dest, const char *options, str
 
 int clone_state_remove(struct clone_state *c)
 {
+	const char *slash = strrchr(c->path, '/');
+	_cleanup_(freep) char *gone = NULL;
 	struct stat st;
+
+	/* A name that is no clone's, so that a kill leaves none with half of it. */
+	if (asprintf(&gone, "%.*s/.%s", (int)(slash - c->path), c->path, slash + 1) < 0)
+		gone = NULL;
+	if (gone)
+		rmtree(AT_FDCWD, gone);
+	if (gone && rename(c->path, gone) == 0) {
+		free(c->path);
+		c->path = steal_ptr(&gone);
+	}
 
 	rmtree(AT_FDCWD, c->path);
 	if (lstat(c->path, &st) < 0)
@@ -416,6 +429,19 @@ int clone_state_mount(const struct clone_state *c)
 	if (!options)
 		log_error("out of memory");
 	return options ? mount_call_mount(options, c->dest) : 1;
+}
+
+int clone_state_check_branches(const struct clone_state *c)
+{
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	_cleanup_(closep) int fd = upper ? open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int r = !upper ? -ENOMEM : fd >= 0 ? branch_dir_is_held(fd) : errno == ENOENT ? 0 : -errno;
+
+	if (r)
+		log_error("%s: %s", c->dest,
+			  r == 1 ? "a branch that is mounted stands on a snapshot of it"
+				 : strerror(-r));
+	return r == 1 ? -EBUSY : r;
 }
 
 int clone_state_take(const char *given, struct clone_state *ret, bool *ret_was_mounted)

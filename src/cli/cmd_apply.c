@@ -15,7 +15,6 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/fd_cache.h"
 #include "veneer/mount/upper_lock.h"
 #include "veneer/sys/file.h"
@@ -25,6 +24,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static int print_usage(void)
 {
@@ -50,27 +50,19 @@ struct flags {
 static int check_snapshots(const struct clone_state *c, const char *upper,
 			   const struct flags *flags)
 {
-	_cleanup_(closep) int fd = -1;
 	int r;
 
 	if (flags->is_dry)
 		return 0;
-	if (!flags->drops_snapshots) {
-		r = offline_refuse_snapshots(upper, "apply");
-		if (r == -EOPNOTSUPP)
-			log_error("%s: --drop-snapshots carries over what it shows, and its "
-				  "snapshots go",
-				  c->dest);
-		return r;
-	}
-	fd = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	r = fd < 0 ? -errno : branch_dir_is_held(fd);
 	/* Its own view holds them until it is unmounted. */
-	if (r == 0 || (r == 1 && mount_find_is_ours(c->dest)))
-		return 0;
-	log_error("%s: %s", c->dest,
-		  r == 1 ? "a branch that is mounted stands on a snapshot of it" : strerror(-r));
-	return r == 1 ? -EBUSY : r;
+	if (flags->drops_snapshots)
+		return mount_find_is_ours(c->dest) ? 0 : clone_state_check_branches(c);
+	r = offline_refuse_snapshots(upper, "apply");
+	if (r == -EOPNOTSUPP)
+		log_error("%s: --drop-snapshots carries over what it shows; its snapshots go, and "
+			  "branches of them",
+			  c->dest);
+	return r;
 }
 
 static void say_conflict(void *arg, const char *path)
@@ -187,36 +179,63 @@ static int carry_out(const struct clone_state *c, int dirfd)
 	return r ?: has_left;
 }
 
+/* The tar is not needed any more, or has what was left out. */
+static int end_tar(const struct clone_state *c, bool is_kept)
+{
+	char name[64];
+	int r;
+
+	snprintf(name, sizeof(name), "left-out-%lld.tar", (long long)time(NULL));
+	r = is_kept ? renameat(c->lock_fd, CLONE_STATE_TAR, c->lock_fd, name)
+		    : unlinkat(c->lock_fd, CLONE_STATE_TAR, 0);
+	if (r < 0 || fsync(c->lock_fd) < 0) {
+		r = -errno;
+		log_error("%s: %s", c->path, strerror(-r));
+		return r;
+	}
+	if (is_kept)
+		log_error("%s: what the clone had for those is in %s/%s, until it is discarded",
+			  c->dest, c->path, name);
+	return 0;
+}
+
+/* The upper, which a kill may have left removed. */
+static int lock_upper(const struct clone_state *c, int *ret)
+{
+	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
+	int r = clone_state_check_branches(c);
+
+	if (r < 0 || !upper)
+		return r ?: -ENOMEM;
+	*ret = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	r = *ret >= 0 ? upper_lock_alone(upper, *ret) : errno == ENOENT ? 0 : -errno;
+	if (r < 0)
+		log_error("%s: %s", c->dest,
+			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
+	return r;
+}
+
 /* The changes are kept in the tar. 0; 1: some were left out, as was said; -errno after a
  * sentence. */
 static int finish(struct clone_state *c)
 {
-	_cleanup_(closep) int dirfd = clone_state_open_dir(c);
-	int r = dirfd < 0 ? dirfd : carry_out(c, dirfd);
-	int e = r < 0 ? r : clone_state_renew(c);
+	_cleanup_(closep) int dirfd = clone_state_open_dir(c), upper = -1;
+	int r = dirfd < 0 ? dirfd : lock_upper(c, &upper), e;
 
-	r = e < 0 ? e : r;
-	if (r >= 0 && (unlinkat(c->lock_fd, CLONE_STATE_TAR, 0) < 0 || fsync(c->lock_fd) < 0)) {
-		r = -errno;
-		log_error("%s: %s", c->path, strerror(-r));
-	}
-	return r;
+	r = r ?: carry_out(c, dirfd);
+	e = r < 0 ? r : clone_state_renew(c);
+	e = e ?: end_tar(c, r == 1);
+	return e < 0 ? e : r;
 }
 
 /* Unmounted, and nobody else's. */
 static int apply_alone(struct clone_state *c, const struct flags *flags)
 {
-	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
-	_cleanup_(closep) int fd = upper ? open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	_cleanup_(closep) int fd = -1;
 	_cleanup_(diff_release) struct diff d = { 0 };
-	int r = fd < 0 ? -errno : upper_lock_alone(upper, fd);
+	int r = lock_upper(c, &fd);
 
-	if (r < 0) {
-		log_error("%s: %s", c->dest,
-			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
-		return r;
-	}
-	r = read_changes(c, flags, &d);
+	r = r ?: read_changes(c, flags, &d);
 	if (r < 0 || !d.n)
 		return r;
 	r = write_tar(c, &d, flags);

@@ -14,6 +14,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int print_usage(void)
 {
@@ -38,10 +39,10 @@ static int print_one(void *arg, struct clone_state *c)
 	json_t *list = arg;
 	struct du u = { 0 };
 	uint64_t bytes;
-	int r = upper ? du_layer(upper, NULL, &u) : -ENOMEM;
+	/* It is not there where applying was interrupted as the clone began anew. */
+	int r = !upper ? -ENOMEM : access(upper, F_OK) < 0 ? 0 : du_layer(upper, NULL, &u);
 
-	/* Applying was interrupted as it began anew. */
-	if (r < 0 && r != -ENOENT) {
+	if (r < 0) {
 		log_error("%s: %s", c->path, strerror(-r));
 		u = (struct du){ 0 };
 	}

@@ -28,6 +28,7 @@ static int discard(const char *given, bool is_forced)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
 	_cleanup_(freep) char *dest = mount_find_path(given);
+	bool was_mounted;
 	int r = dest ? clone_state_find(dest, &c) : 0;
 
 	if (r == 0)
@@ -40,8 +41,14 @@ static int discard(const char *given, bool is_forced)
 			  dest);
 		return 1;
 	}
-	if (mount_find_is_ours(dest) && mount_call_umount(dest))
+	was_mounted = mount_find_is_ours(dest);
+	if (was_mounted && mount_call_umount(dest))
 		return 1;
+	if (clone_state_check_branches(&c) < 0) {
+		if (was_mounted)
+			clone_state_mount(&c);
+		return 1;
+	}
 	if (clone_state_remove(&c) < 0)
 		return 1;
 	if (c.has_made_dest)

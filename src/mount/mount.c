@@ -50,9 +50,10 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
+static int open_image(struct mount *m, struct mount_dirs *dirs, bool is_resumed, char *err,
+		      size_t err_size)
 {
-	_cleanup_(mount_layers_release) struct mount_layers l = { 0 };
+	_cleanup_(mount_layers_release) struct mount_layers l = { .must_hold = !is_resumed };
 	int r = mount_layers_open(&l, m, dirs, err, err_size);
 
 	if (r == 0) {
@@ -434,7 +435,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	if (r == 0 && saved->image)
 		m->tree.image = layer_registry_again(saved->image);
 	else
-		r = r ?: open_image(m, dirs, err, err_size);
+		r = r ?: open_image(m, dirs, is_resumed, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
 		r = open_upper(m, dirs, saved, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);

@@ -63,9 +63,10 @@ static int add(struct building *b, int fd, const char *path, const char *what)
 	struct layer *layer = NULL;
 	int r = fd >= 0 && strstr(path, "/" BRANCH_DIR_NAME "/") ? branch_dir_hold(fd) : 0;
 
-	if (r < 0)
+	if (r < 0 && b->l->must_hold)
 		close(fd);
-	r = r ?: fd < 0 ? fd : layer_open_fd(fd, path, &layer);
+	else
+		r = fd < 0 ? fd : layer_open_fd(fd, path, &layer);
 
 	r = r ?: array_grow(&b->l->layers, b->l->n);
 	if (r < 0) {
@@ -93,6 +94,7 @@ static int add_snapshot(struct building *b, int rootfd, const char *path, uint64
 		there = NULL;
 		return fail_memory(b);
 	}
+	/* The chain has it, so nobody removes it. */
 	r = add(b, branch_dir_open(rootfd, id), there, "snapshot");
 	if (r == 0)
 		b->l->layers[b->l->n - 1]->is_snapshot = true;

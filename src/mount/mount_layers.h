@@ -9,6 +9,8 @@
 struct mount_layers {
 	struct layer **layers;
 	size_t n;
+	bool must_hold; /* a snapshot that is a lower layer and is being removed is an error; a
+			   mount that goes on must not be lost by a lock that anybody may take */
 };
 
 /* 0, or -errno and one sentence. What is used of dirs is taken over; the upper of a mount that

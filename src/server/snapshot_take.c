@@ -32,10 +32,9 @@ static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_
 static int take(void *arg, int upper_fd)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
-	_cleanup_(closep) int lock = branch_dir_lock(upper_fd);
 	struct taking *t = arg;
 	uint64_t id;
-	int r = lock < 0 && lock != -ENOENT ? lock : plan(upper_fd, t->name, &c, &id);
+	int r = plan(upper_fd, t->name, &c, &id);
 
 	return r ?: branch_dir_take(upper_fd, id, &c, t->is_volatile);
 }
@@ -144,7 +143,7 @@ static int try_to_take(struct mount_table *r, const struct mount_table_target *t
 		       struct taking *t)
 {
 	struct found f = { .target = target, .upper_fd = -1 };
-	_cleanup_(closep) int upper = -1;
+	_cleanup_(closep) int upper = -1, lock = -1;
 	int e;
 
 	mount_table_each(r, look, &f);
@@ -155,6 +154,10 @@ static int try_to_take(struct mount_table *r, const struct mount_table_target *t
 	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
 	e = would_take(upper, t->name);
+	/* While requests are answered: somebody may have it. */
+	lock = e == 0 ? branch_dir_lock(upper) : -1;
+	if (e == 0 && lock < 0 && lock != -ENOENT)
+		return lock;
 	e = e ?: mount_table_replace(r, f.number, take, t);
 	return e == -ENOENT ? -ENOTCONN : e;
 }

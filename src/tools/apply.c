@@ -129,6 +129,47 @@ static int check_dir(struct looking *l, const struct diff_entry *e)
 	return r < 0 ? r : !r;
 }
 
+/* One that was renamed, or got another mode, on the way to a path; of a change in it the
+ * modification time would be as new. */
+static int is_exchanged(const struct looking *l, const char *dir)
+{
+	struct stat st;
+	_cleanup_(closep) int fd = open_there(l, dir, &st);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	if (!is_newer(l, &st))
+		return 0;
+	st.st_ctim = st.st_mtim;
+	return !is_newer(l, &st);
+}
+
+/* The directories that the path is in: calls fn for each, unless one of the path before was. */
+static ssize_t check_ancestors(const struct looking *l, const char *path, const char *before,
+			       void (*fn)(void *arg, const char *path), void *arg)
+{
+	_cleanup_(freep) char *dir = strdup(path);
+	ssize_t n = 0;
+
+	if (!dir)
+		return -ENOMEM;
+	for (char *slash = strchr(dir, '/'); slash; *slash = '/', slash = strchr(slash + 1, '/')) {
+		const size_t len = (size_t)(slash - dir);
+		int r;
+
+		*slash = '\0';
+		if (!strncmp(dir, before, len) && before[len] == '/')
+			continue;
+		r = is_exchanged(l, dir);
+		if (r < 0)
+			return r;
+		if (r)
+			fn(arg, dir);
+		n += r;
+	}
+	return n;
+}
+
 static int is_conflict(struct looking *l, const struct diff_entry *e)
 {
 	int r;
@@ -146,13 +187,15 @@ ssize_t apply_find_conflicts(const struct diff *d, int dirfd, const struct times
 	ssize_t n = 0;
 
 	for (size_t k = 0; k < d->n; k++) {
-		int r = is_conflict(&l, &d->entries[k]);
+		const char *path = d->entries[k].path;
+		ssize_t above = check_ancestors(&l, path, k ? d->entries[k - 1].path : "", fn, arg);
+		int r = above < 0 ? (int)above : is_conflict(&l, &d->entries[k]);
 
 		if (r < 0)
 			return r;
 		if (r)
-			fn(arg, d->entries[k].path);
-		n += r;
+			fn(arg, path);
+		n += above + r;
 	}
 	return n;
 }

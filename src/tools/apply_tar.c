@@ -59,6 +59,11 @@ static int load(void)
 	return lib.is_there ? 0 : archive_library_lacks();
 }
 
+struct touched {
+	dev_t dev;
+	ino_t ino;
+};
+
 struct extracting {
 	struct archive *from;
 	int dirfd;
@@ -68,6 +73,8 @@ struct extracting {
 	void *arg;
 	struct archive_entry **dirs; /* owned; their attributes are still to be set */
 	size_t n, cap;
+	struct touched *touched; /* owned: files whose change time is new as this took a name */
+	size_t n_touched, cap_touched;
 };
 
 /* Where an entry goes. */
@@ -109,23 +116,47 @@ static int check(struct archive *a, int r)
 
 /* ---- what goes ---- */
 
-static int remove_at(int dirfd, const char *name)
+static bool is_before(const struct timespec *a, const struct timespec *b)
 {
-	struct stat st;
-
-	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno != EISDIR && errno != EPERM)
-		return -errno;
-	rmtree(dirfd, name);
-	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
-static int remove_child(void *arg, int dirfd, const char *name, const struct stat *st)
+/* Somebody changed it, or put it there, after the archive was made. */
+static bool is_changed_since(const struct extracting *x, const struct stat *st)
 {
-	(void)arg;
-	(void)st;
-	return remove_at(dirfd, name);
+	if (is_before(&st->st_ctim, &x->since))
+		return false;
+	for (size_t k = 0; k < x->n_touched; k++)
+		if (x->touched[k].dev == st->st_dev && x->touched[k].ino == st->st_ino)
+			return false;
+	return true;
+}
+
+/* A name of a file goes that may have others. */
+static int note_touched(struct extracting *x, const struct stat *st)
+{
+	if (S_ISDIR(st->st_mode) || st->st_nlink < 2 || is_changed_since(x, st))
+		return 0;
+	if (array_reserve(&x->touched, &x->cap_touched, x->n_touched + 1) < 0)
+		return -ENOMEM;
+	x->touched[x->n_touched++] = (struct touched){ st->st_dev, st->st_ino };
+	return 0;
+}
+
+struct search {
+	const struct extracting *x;
+	bool is_found;
+};
+
+static int look_at(void *arg, int dirfd, const char *name, const struct stat *st)
+{
+	struct search *s = arg;
+
+	(void)dirfd;
+	(void)name;
+	/* A directory's time is new, too, where something of it went already. */
+	s->is_found |= !S_ISDIR(st->st_mode) && is_changed_since(s->x, st);
+	return S_ISDIR(st->st_mode);
 }
 
 static int miss(void *arg, const char *name, int error)
@@ -135,13 +166,56 @@ static int miss(void *arg, const char *name, int error)
 	return error;
 }
 
-static int empty(int dirfd)
+/* Anything in the directory. 1, 0 or -errno. */
+static int has_changed_inside(const struct extracting *x, int dirfd, const char *name)
+{
+	static const struct dir_walk_hooks hooks = { .entry = look_at,
+						     .miss = miss,
+						     .is_ours = true };
+	_cleanup_(closep) int fd =
+		openat(dirfd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct search s = { .x = x };
+	int r = fd < 0 ? -errno : dir_walk(fd, &hooks, &s);
+
+	return r < 0 ? r : s.is_found;
+}
+
+/* 1: it stays, as somebody changed it. */
+static int remove_at(struct extracting *x, int dirfd, const char *name)
+{
+	struct stat st;
+	int r;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	r = S_ISDIR(st.st_mode) ? has_changed_inside(x, dirfd, name) : is_changed_since(x, &st);
+	if (r)
+		return r;
+	r = note_touched(x, &st);
+	if (r < 0)
+		return r;
+	if (!S_ISDIR(st.st_mode))
+		return unlinkat(dirfd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+	rmtree(dirfd, name);
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
+}
+
+/* What is there since may be of this, or of a call before: it is not said of. */
+static int remove_child(void *arg, int dirfd, const char *name, const struct stat *st)
+{
+	int r = remove_at(arg, dirfd, name);
+
+	(void)st;
+	return r < 0 ? r : 0;
+}
+
+static int empty(struct extracting *x, int dirfd)
 {
 	static const struct dir_walk_hooks hooks = { .entry = remove_child,
 						     .miss = miss,
 						     .is_ours = true };
 
-	return dir_walk(dirfd, &hooks, NULL);
+	return dir_walk(dirfd, &hooks, x);
 }
 
 /* ---- attributes ---- */
@@ -327,13 +401,15 @@ static int replace(const struct place *p)
 static int extract_file(struct extracting *x, struct archive_entry *e, const struct place *p)
 {
 	struct stat st;
-	int r = remove_at(p->dirfd, NEW_NAME);
+	int r = unlinkat(p->dirfd, NEW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
 
 	r = r ?: make_new(x, e, p);
-	if (r == 0 && fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISDIR(st.st_mode))
-		r = remove_at(p->dirfd, p->name);
-	return r ?: replace(p);
+	if (r == 0 && fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		r = S_ISDIR(st.st_mode) ? remove_at(x, p->dirfd, p->name) : note_touched(x, &st);
+	if (r == 0)
+		return replace(p);
+	unlinkat(p->dirfd, NEW_NAME, 0);
+	return r;
 }
 
 /* ---- directories ---- */
@@ -360,8 +436,10 @@ static int extract_dir(struct extracting *x, struct archive_entry *e, const stru
 
 	if (r == 0 && fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    !S_ISDIR(st.st_mode))
-		r = remove_at(p->dirfd, p->name);
-	if (r == 0 && mkdirat(p->dirfd, p->name, 0700) < 0 && errno != EEXIST)
+		r = remove_at(x, p->dirfd, p->name);
+	if (r)
+		return r;
+	if (mkdirat(p->dirfd, p->name, 0700) < 0 && errno != EEXIST)
 		r = -errno;
 	if (r < 0)
 		return r;
@@ -395,47 +473,34 @@ static int end_dir(const struct extracting *x, struct archive_entry *e)
 
 /* ---- the archive ---- */
 
-static bool is_before(const struct timespec *a, const struct timespec *b)
-{
-	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
-}
-
-/* Somebody wrote it after the archive was made. What this, or a call before, put there has the time
- * that the archive says. */
+/* What this, or a call before, put there has the time that the archive says. */
 static bool is_written_since(const struct extracting *x, struct archive_entry *e,
 			     const struct place *p)
 {
 	struct stat st;
 
-	if (fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) ||
-	    is_before(&st.st_mtim, &x->since) || is_before(&st.st_ctim, &x->since))
-		return false;
-	return st.st_mtim.tv_sec != lib.archive_entry_mtime(e) ||
-	       st.st_mtim.tv_nsec != lib.archive_entry_mtime_nsec(e);
+	return fstatat(p->dirfd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+	       is_changed_since(x, &st) &&
+	       (st.st_mtim.tv_sec != lib.archive_entry_mtime(e) ||
+		st.st_mtim.tv_nsec != lib.archive_entry_mtime_nsec(e));
 }
 
-/* p: of the marker. */
-static int extract_marker(struct extracting *x, struct archive_entry *e, const struct place *p)
+/* p: of the marker. 1: something stays. */
+static int extract_marker(struct extracting *x, const struct place *p)
 {
-	_cleanup_(place_release) struct place gone = { .dirfd = -1 };
+	_cleanup_(freep) char *path = NULL;
+	const int len = (int)(p->name - p->path);
 	int r;
 
 	if (!strcmp(p->name, WHITEOUT_OPAQUE_NAME))
-		return empty(p->dirfd);
-	gone.dirfd = fcntl(p->dirfd, F_DUPFD_CLOEXEC, 3);
-	r = gone.dirfd < 0 ? -errno
-			   : asprintf(&gone.path, "%.*s%s", (int)(p->name - p->path), p->path,
-				      p->name + WHITEOUT_PREFIX_LEN);
-	if (r < 0) {
-		gone.path = NULL;
-		return gone.dirfd < 0 ? r : -ENOMEM;
-	}
-	gone.name = gone.path + (p->name - p->path);
-	if (is_written_since(x, e, &gone)) {
-		x->left(x->arg, gone.path);
-		return 0;
-	}
-	return remove_at(gone.dirfd, gone.name);
+		return empty(x, p->dirfd);
+	r = remove_at(x, p->dirfd, p->name + WHITEOUT_PREFIX_LEN);
+	if (r != 1)
+		return r;
+	if (asprintf(&path, "%.*s%s", len, p->path, p->name + WHITEOUT_PREFIX_LEN) < 0)
+		return -ENOMEM;
+	x->left(x->arg, path);
+	return 0;
 }
 
 static int extract_entry(struct extracting *x, struct archive_entry *e)
@@ -446,17 +511,20 @@ static int extract_entry(struct extracting *x, struct archive_entry *e)
 		: path_is_plain(path, strlen(path)) ? place_open(x, path, &p)
 						    : -EINVAL;
 
+	/* Somebody removed the directory, or made something else of it. */
+	if (r == -ENOENT || r == -ENOTDIR)
+		r = 1;
 	if (r == 0 && !strncmp(p.name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN))
-		r = extract_marker(x, e, &p);
+		r = extract_marker(x, &p);
 	else if (r == 0 && lib.archive_entry_filetype(e) == AE_IFDIR)
 		r = extract_dir(x, e, &p);
-	else if (r == 0 && is_written_since(x, e, &p))
-		x->left(x->arg, path);
 	else if (r == 0)
-		r = extract_file(x, e, &p);
+		r = is_written_since(x, e, &p) ? 1 : extract_file(x, e, &p);
+	if (r == 1)
+		x->left(x->arg, path);
 	if (r < 0)
 		log_error("%s: %s", path ? path : "?", strerror(-r));
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static int extract_all(struct extracting *x)
@@ -500,5 +568,6 @@ int apply_extract(int tar_fd, int dirfd, void (*left)(void *arg, const char *pat
 	for (size_t k = 0; k < x.n; k++)
 		lib.archive_entry_free(x.dirs[k]);
 	free(x.dirs);
+	free(x.touched);
 	return r;
 }

@@ -10,6 +10,7 @@ import signal
 import stat
 import struct
 import subprocess
+import tarfile
 import time
 
 import pytest
@@ -64,10 +65,10 @@ def c(stack, shared):
 
 
 def fill(base):
-    for name in ("d/e", "gone", "moved", "same"):
+    for name in ("d/e", "gone", "moved", "same", "exchange"):
         (base / name).mkdir(parents=True)
     (base / "big").write_bytes(blob(300 * KIB))
-    for name in ("d/e/x", "gone/y", "moved/z", "same/here", "small", "chmod", "becomes-dir"):
+    for name in ("d/e/x", "gone/y", "moved/z", "same/here", "exchange/here", "small", "chmod", "becomes-dir"):
         (base / name).write_text(name)
     os.symlink("small", base / "link")
     os.link(base / "small", base / "second")
@@ -185,6 +186,8 @@ CONFLICTS = {
     "below what became a file": (lambda m: (shutil.rmtree(m / "d"), (m / "d").touch()), lambda d: (d / "d/e/x").write_text("new"), "d"),
     "moved here": (lambda m: os.rename(m / "big", m / "other"), lambda d: write_at(d / "big", b"OLD", 5), "big"),
     "moved directory": (lambda m: os.rename(m / "moved", m / "other"), lambda d: (d / "moved/z").write_text("new"), "moved/z"),
+    "directory exchanged": (lambda m: write_at(m / "same/here", b"NEW", 0),
+                            lambda d: (os.rename(d / "same", d / "aside"), os.rename(d / "exchange", d / "same")), "same"),
     "directory is a link there": (lambda m: (m / "same/new").touch(), lambda d: (os.rename(d / "same", d / "aside"), os.symlink("/etc", d / "same")), "same"),
 }
 
@@ -351,6 +354,7 @@ def test_snapshots_and_undo(c):
     assert "--drop-snapshots" in c.refused("apply", c.dest)
     assert "A /early\n" in c.ok("apply", "--dry-run", c.dest)
     assert "a branch" in c.refused("apply", "--drop-snapshots", c.dest)
+    assert "a branch" in c.refused("discard", c.dest)
     assert seen(c.dir) == before and seen(c.dest) == want and (branch / "becomes-dir" / "in").exists()
     c.ok("umount", branch)
     c.ok("apply", "--drop-snapshots", c.dest)
@@ -407,8 +411,10 @@ def test_a_mode_that_only_the_directory_changed_is_not_undone(c):
     os.chmod(c.dir / "same", 0o700)
     assert "conflict: same\n" in c.refused("apply", c.dest)
     assert stat.S_IMODE(os.stat(c.dir / "same").st_mode) == 0o700 and not (c.dir / "same" / "new").exists()
+    # With the same mode it might be another directory by that name all the same.
     os.chmod(c.dest / "same", 0o700)
-    c.ok("apply", c.dest)
+    assert "conflict: same\n" in c.refused("apply", c.dest)
+    assert c.call("apply", "--force", c.dest).returncode == 0
     assert (c.dir / "same" / "new").exists()
 
 
@@ -459,7 +465,9 @@ def _interrupted(c):
     for name in range(300):
         (c.dest / f"f{name}").write_bytes(blob(4 * KIB, name))
     (c.dest / "same" / "here").write_text("mine")
-    (c.dest / "zz").write_text("mine")
+    for name in ("zy", "zz"):
+        (c.dest / name).write_text("mine")
+    shutil.rmtree(c.dest / "gone")
     tar = pathlib.Path(c.clones()[0]["path"]) / "apply.tar"
     _apply_and_kill(c, lambda process: wait_until(tar.exists, step_s=0))
     assert tar.exists()
@@ -487,9 +495,21 @@ def test_what_was_written_after_a_kill_is_not_lost(c):
     c.ok("clone", c.dir, c.dest)
     _interrupted(c)
     (c.dir / "zz").write_text("later")
+    # Also what is older, and what came into a directory that is to go.
+    (c.stack.base / "old").write_text("old")
+    os.utime(c.stack.base / "old", (1, 1))
+    os.rename(c.stack.base / "old", c.dir / "zy")
+    (c.dir / "gone" / "new").touch()
     done = c.call("apply", c.dest)
-    assert done.returncode == 1 and "left as it is: zz\n" in done.stderr
+    assert done.returncode == 1, done
+    for name in ("zz", "zy", "gone"):
+        assert f"left as it is: {name}\n" in done.stderr
     assert (c.dir / "zz").read_text() == "later" and (c.dir / "f299").exists() and (c.dir / "same" / "here").read_text() == "mine"
+    assert (c.dir / "zy").read_text() == "old" and (c.dir / "gone" / "new").exists()
+    left, = pathlib.Path(c.clones()[0]["path"]).glob("left-out-*.tar")
+    assert str(left) in done.stderr
+    with tarfile.open(left) as tar:
+        assert tar.extractfile("zz").read() == b"mine"
     c.ok("clone", "--resume", c.dest)
     assert c.changes() == []
 
@@ -505,7 +525,7 @@ def test_an_interrupted_one_can_be_given_up(c):
     assert "another one" in c.refused("apply", c.dest)
     assert seen(c.dir) == before
     c.ok("discard", "--force", c.dest)
-    assert c.clones() == []
+    assert c.clones() == [] and os.listdir(c.home / "clones") == []
 
 
 def test_a_full_disk_loses_nothing(c):
