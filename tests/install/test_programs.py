@@ -39,7 +39,7 @@ _PACKAGES = {
 # What is looked for before it is called, or is installed by the script that calls it.
 _LOOKED_FOR = {"modprobe", "go", "cargo", "docker", "autoreconf"}
 # Subcommands, and what is ours.
-_WORDS = set("a b box branch build c check clones commit complete create d daemon-reload diff exec export f fuse-devices fuse_overlayfs child images import inspect is-active "
+_WORDS = set("a apply b box branch build c check clones commit complete create d daemon-reload diff exec export f fuse-devices fuse_overlayfs child images import inspect is-active "
              "manifest-check mapped once package reload rollback run show snapshot snapshots start stop veneer".split())
 
 
