@@ -24,8 +24,8 @@ struct clone_state {
 /* Make one for these paths, locked; c is empty but for has_made_dest. 0, or -errno after a
  * sentence. Release in any case. */
 int clone_state_make(const char *dir, const char *dest, const char *options, struct clone_state *c);
-/* The one whose view is, or was, mounted at dest, as the kernel has it: 1; 0: there is none;
- * -errno after a sentence. */
+/* Find the clone of a mount point, mounted or not; dest is the path as the kernel has it. 1; 0:
+ * none; -errno after a sentence. */
 int clone_state_find(const char *dest, struct clone_state *ret);
 /* Call fn for each of this user's, until it gives something else than 0, which is returned. One
  * that cannot be read is passed over, after a sentence. */

@@ -33,6 +33,8 @@ static const char *why(int r)
 	switch (r) {
 	case -EBUSY:
 		return "it is in use by a mount: unmount that first";
+	case -EAGAIN:
+		return "another snapshot of it is being taken or removed";
 	case -ENOENT:
 		return "there is no snapshot of this name";
 	case -EEXIST:
@@ -50,9 +52,10 @@ static const char *why(int r)
 static int go_back(int fd, const char *name, char kept[BRANCH_CHAIN_NAME_MAX + 1])
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	_cleanup_(closep) int lock = branch_dir_lock(fd);
 	const struct branch_chain_entry *to;
 	uint64_t id, target;
-	int r = branch_dir_recover(fd);
+	int r = lock == -EBUSY ? -EAGAIN : lock < 0 ? lock : branch_dir_recover(fd);
 
 	r = r ?: branch_dir_load(fd, &c);
 	if (r < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The root of a new upper is what a mount shows as its own root: who may enter that must be who may
- * enter what it stands for. */
+/* The root of a new upper, which a mount shows as its own root: its mode and access lists decide
+ * which users may enter the mount. */
 #pragma once
 
 /* Make the directory with owner (as far as this user may), mode, access lists and attributes of

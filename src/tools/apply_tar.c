@@ -73,7 +73,7 @@ struct extracting {
 	void *arg;
 	struct archive_entry **dirs; /* owned; their attributes are still to be set */
 	size_t n, cap;
-	struct touched *touched; /* owned: files whose change time is new as this took a name */
+	struct touched *touched; /* owned: files that lost a name here, hence their change time */
 	size_t n_touched, cap_touched;
 };
 

@@ -5,10 +5,9 @@
 
 #include "veneer/mount/mount.h"
 
-/* Find the names that files have whose known one was removed, and make partial ones without any
- * whole: the map by which they are read stays with what
- * becomes a lower layer. While requests are answered, so that little of it is left to
- * mount_freeze_check. 0 or -errno. */
+/* Look up the other names of files whose known name was removed, and make partial files without a
+ * name whole: the map by which they are read stays with what becomes a lower layer. While requests
+ * are answered, so that little of it is left to mount_freeze_check. 0 or -errno. */
 int mount_freeze_prepare(struct mount *m);
 /* No request of the mount is being answered, and none comes. What is open on files of the upper
  * past us alone for reading stays so. 0; -ETXTBSY: the kernel itself may write a file of it;
