@@ -272,7 +272,7 @@ def test_copies_server_that_dies_while_the_kernel_waits_for_a_page_is_followed(s
                 reader.join()
             if is_caught:
                 break
-        assert is_caught
+        assert is_caught, (layer.process.poll(), layer.log)
         assert found[-1] == blob(_SIZE, 0)[at:at + 4 * KIB]
         for m in mounts:
             assert (m / "f").read_bytes() == blob(_SIZE, 0)
