@@ -52,6 +52,7 @@
 #define POOL_STOP	 UINT64_MAX
 
 struct member {
+	struct pool *pool;
 	uint64_t number; /* a count in the upper half, its slot in the lower */
 	struct session *session;
 	void (*ended)(struct session *s, void *arg);
@@ -223,7 +224,7 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
 
 	if (!m)
 		return -ENOMEM;
-	*m = (struct member){ .session = s, .ended = ended, .arg = arg };
+	*m = (struct member){ .pool = p, .session = s, .ended = ended, .arg = arg };
 	mutex_lock(&p->lock);
 	r = add_locked(p, m);
 	if (r == 0)
@@ -242,38 +243,26 @@ size_t pool_count(struct pool *p)
 
 /* ---- the end of a member ---- */
 
-struct ending {
-	struct pool *pool;
-	struct member *member;
-};
-
 static void *run_ended(void *arg)
 {
-	struct ending e = *(struct ending *)arg;
+	struct member *m = arg;
+	struct pool *p = m->pool;
 
-	free(arg);
-	e.member->ended(e.member->session, e.member->arg);
-	free(e.member);
-	LOCK_SCOPE(&e.pool->lock);
-	e.pool->n--;
-	e.pool->nending--;
-	pthread_cond_broadcast(&e.pool->changed);
+	m->ended(m->session, m->arg);
+	free(m);
+	LOCK_SCOPE(&p->lock);
+	p->n--;
+	p->nending--;
+	pthread_cond_broadcast(&p->changed);
 	return NULL;
 }
 
-/* Have ended() called for a member that has no thread any more. */
-static void unlink_dead(struct pool *p, struct member *m)
+/* Have ended() called for a member that has no thread any more. Without a thread to be had, this
+ * one does it. */
+static void unlink_dead(struct member *m)
 {
-	struct ending *e = malloc(sizeof(*e));
-
-	while (!e) {
-		usleep(1000);
-		e = malloc(sizeof(*e));
-	}
-	*e = (struct ending){ p, m };
-	/* Without a thread to be had, this one does it. */
-	if (thread_start(run_ended, e, POOL_STACK) < 0)
-		run_ended(e);
+	if (thread_start(run_ended, m, POOL_STACK) < 0)
+		run_ended(m);
 }
 
 /* True: the caller frees it, without the lock. */
@@ -324,7 +313,7 @@ int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 	r = find_locked(p, number) ? -ETIMEDOUT : 0;
 	mutex_unlock(&p->lock);
 	if (dead)
-		unlink_dead(p, dead);
+		unlink_dead(dead);
 	return r;
 }
 
@@ -534,7 +523,7 @@ static void stop_serving(struct pool *p, struct thread *self, struct member *m, 
 		arm_short_locked(p);
 	mutex_unlock(&p->lock);
 	if (is_last)
-		unlink_dead(p, m);
+		unlink_dead(m);
 }
 
 /* Take a buffer. Its mem is NULL where none is left: session_receive makes one. */
