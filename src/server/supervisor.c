@@ -280,6 +280,8 @@ int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)
 	pthread_sigmask(SIG_BLOCK, &taken, &before);
 	supervisor_state_board(l)->supervisor = getpid();
 	r = supervise_by(l, &run, &taken);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	/* A second SIGTERM does not change the exit status of a server that has left. */
+	if (r < 0)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return r;
 }

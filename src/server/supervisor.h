@@ -18,7 +18,7 @@
  * (supervisor_state_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to it, and
  * blocked when serve begins, as is SIGCHLD. Where it dies having named a supervisor that is to go
  * on (supervisor_state_hand_over), hand_over is called (NULL: never); 0 from it: that one goes on,
- * and 0 is returned. The caller has one thread. -errno where no process can be made: nothing ran.
- * / */
+ * and 0 is returned. The caller has one thread. These signals stay blocked, as the caller exits.
+ * -errno where no process can be made: nothing ran, and the signals are as before. */
 int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg),
 		   int (*hand_over)(int fd, void *arg), void *arg);
