@@ -12,9 +12,11 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 import xml.etree.ElementTree as ElementTree
 
 PYTEST_NO_TESTS = 5
+MESSAGE_CHARS = 1500
 # What the leak checker remarks on a thread that is gone by the time it looks: the process was killed during that.
 REMARK = re.compile(r"==\d+==Unable to get registers from thread \d+\.\n?")
 
@@ -27,6 +29,15 @@ def cases_of(path):
             yield name, "failed"
         else:
             yield name, "passed" if case.find("skipped") is None else "skipped"
+
+
+def messages_of(path):
+    """What each failed test said, its first lines."""
+    said = {}
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        for fault in (*case.findall("failure"), *case.findall("error")):
+            said[f"{case.get('classname')}::{case.get('name')}"] = (fault.get("message") or "")[:MESSAGE_CHARS]
+    return said
 
 
 def unsteady_of(path, again):
@@ -43,10 +54,12 @@ def of_pytest(path):
     again = path.with_suffix(".again")
     unsteady = unsteady_of(path, again) if again.exists() else set()
     count = {"passed": 0, "failed": 0, "skipped": 0}
+    messages = messages_of(path)
     for name, result in cases_of(path):
         count["passed" if name in unsteady else result] += 1
         if result == "failed" and name not in unsteady:
             print(f"  failed: {name}")
+            print(textwrap.indent(messages.get(name, ""), "    "))
     for name in sorted(unsteady):
         print(f"  unsteady, failed once and passed once: {name}")
     return count["passed"], count["failed"], count["skipped"]
@@ -61,6 +74,8 @@ def of_one_program(row):
     if row["result"] == "SKIP":
         return 0, 0, 1
     if row["result"] != "OK":
+        print(f"  failed: {row['name']}")
+        print(textwrap.indent((row.get("stdout", "") + row.get("stderr", ""))[-MESSAGE_CHARS:], "    "))
         return passed, max(failed, 1), skipped
     return (passed, failed, skipped) if lines else (1, 0, 0)
 
