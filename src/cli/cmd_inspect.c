@@ -6,6 +6,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
 #include "veneer/tools/inspect.h"
@@ -29,6 +30,38 @@ static int inspect_dir(const char *path, const struct inspect_out *to)
 	r = inspect_layer(l, to);
 	layer_unref(l);
 	return r;
+}
+
+static int inspect_snapshot(const char *upper, const struct branch_chain *c,
+			    const struct branch_chain_entry *e, const struct inspect_out *to)
+{
+	const struct branch_chain_entry *on = branch_chain_by_id(c, e->parent);
+	_cleanup_(freep) char *path = branch_dir_path(upper, e->id);
+
+	if (!path)
+		return -ENOMEM;
+	inspect_say(to, "branch", path, "", "snapshot %s, on %s%s", e->name,
+		    on ? on->name : "no other", c->head == e->id ? "; the upper is on it" : "");
+	return inspect_dir(path, to);
+}
+
+static int inspect_snapshots(const char *path, const struct inspect_out *to)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	int worst = 0, r = fd < 0 ? -errno : branch_dir_load(fd, &c);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == -EUCLEAN || r == -EPROTO)
+		inspect_say(to, "damaged", path, BRANCH_DIR_NAME,
+			    "DAMAGED: the chain of its snapshots%s",
+			    r == -EPROTO ? ": a newer version wrote it" : "");
+	for (size_t k = 0; k < c.n && (r == 0 || r == -EUCLEAN); k++) {
+		r = inspect_snapshot(path, &c, &c.entries[k], to);
+		worst = r < 0 ? r : worst;
+	}
+	return r ?: worst;
 }
 
 /* A partial file's layer is the nearest directory above it that has a map. */
@@ -60,6 +93,15 @@ static int inspect_partial(const char *path, const struct inspect_out *to)
 	return -EUCLEAN;
 }
 
+static int inspect_upper(const char *path, const struct inspect_out *to)
+{
+	int r = inspect_dir(path, to), below = 0;
+
+	if (r == 0 || r == -EUCLEAN)
+		below = inspect_snapshots(path, to);
+	return below == 0 || (below == -EUCLEAN && r < 0) ? r : below;
+}
+
 static int inspect_path(const char *given, const struct inspect_out *to)
 {
 	_cleanup_(freep) char *upper = NULL;
@@ -75,7 +117,7 @@ static int inspect_path(const char *given, const struct inspect_out *to)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		r = -errno;
 	else if (S_ISDIR(st.st_mode))
-		r = inspect_dir(path, to);
+		r = inspect_upper(path, to);
 	else if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
 		r = inspect_partial(path, to);
 	else

@@ -11,6 +11,7 @@
 #include "layer_walk.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/map/journal_end.h"
@@ -328,6 +329,9 @@ static int list_entry(void *arg, const struct layer_walk_entry *e, void **ret_di
 	struct listing_walk *w = arg;
 
 	(void)ret_dir;
+	/* Each is a layer of its own. */
+	if (!strcmp(e->path, BRANCH_DIR_NAME))
+		return 1;
 	return S_ISREG(e->st.st_mode) ? print_partial(w, e->dirfd, e->name, e->path, &e->st) : 0;
 }
 

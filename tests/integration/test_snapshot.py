@@ -756,3 +756,26 @@ def test_check_looks_at_each_snapshot(s, shared):
     (s.place.upper / _BRANCHES / ("f" * 16 + ".new")).mkdir()
     done = check("-o", options)
     assert done.returncode == 1 and "interrupted" in done.stderr
+
+
+def test_inspect_shows_each_snapshot(s):
+    change(s.m)
+    s.take("one")
+    write_at(s.m / "big", b"LATER", 90_000)
+    s.take("two")
+    linux.umount(s.m)
+
+    def inspect(code):
+        done = subprocess.run([s.stack.program, "inspect", "--json", s.place.upper], text=True, stdout=subprocess.PIPE)
+        assert done.returncode == code, done
+        return json.loads(done.stdout)[0]["lines"]
+    before = treestate.take(s.place.upper)
+    lines = inspect(0)
+    texts = [line["text"].partition(": ")[2] for line in lines if line["code"] == "branch"]
+    assert texts == ["snapshot one, on no other", "snapshot two, on one; the upper is on it"]
+    partial = [line["text"] for line in lines if line["code"] == "partial"]
+    assert len([text for text in partial if "/big: " in text]) == 2 and not [line for line in lines if line["code"] == "damaged"]
+    assert not treestate.differences(before, treestate.take(s.place.upper))
+    chain = s.place.upper / _BRANCHES / "chain"
+    chain.write_text(chain.read_text().replace("one", "uno"))
+    assert [line["code"] for line in inspect(1)].count("damaged") == 1
