@@ -383,6 +383,25 @@ static void restore_times(int rootfd, const struct stat *st)
 		log_debug("cannot restore the times of an upper's root: %s", strerror(errno));
 }
 
+/* Moves do not change a directory's access time: in a snapshot's it is the root's modification
+ * time, which branch_dir_recover needs. */
+static void note_time(int to, const struct stat *root)
+{
+	struct stat noted = *root;
+
+	noted.st_atim = root->st_mtim;
+	restore_times(to, &noted);
+}
+
+/* A root that entries were moved from before a crash. */
+static void recover_time(int rootfd, const struct stat *snapshot)
+{
+	struct stat noted = *snapshot;
+
+	noted.st_mtim = snapshot->st_atim;
+	restore_times(rootfd, &noted);
+}
+
 static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
 		const struct branch_chain *next, bool is_volatile)
 {
@@ -391,8 +410,9 @@ static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
 
 	if (to < 0)
 		return to;
+	note_time(to, st);
 	r = move_all(rootfd, to);
-	restore_times(to, st);
+	note_time(to, st);
 	r = r ?: settle(rootfd, is_volatile) ?: drop_map(rootfd);
 	r = r ?: store(dir, next, is_volatile);
 	if (r < 0)
@@ -514,18 +534,33 @@ static int recover_old(int dir, uint64_t id, const struct branch_chain *chain)
 											  : 0;
 }
 
+static int recover_taken(int rootfd, int dir, uint64_t id)
+{
+	const struct place p = place_of(id, NEW);
+	struct stat st;
+
+	if (fstatat(dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		recover_time(rootfd, &st);
+	return renameat2(dir, p.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0 ? -errno
+											: 0;
+}
+
+/* An empty one has no time yet, and the root has its own. */
 static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
 {
 	const struct place p = place_of(id, NEW);
+	_cleanup_(names_release) struct names l = { 0 };
 	_cleanup_(closep) int from = -1;
+	struct stat st;
 	int r;
 
 	if (branch_chain_by_id(chain, id))
-		return renameat2(dir, p.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0
-			       ? -errno
-			       : 0;
+		return recover_taken(rootfd, dir, id);
 	from = open_dir(dir, p.name);
-	r = from < 0 ? from : move_all(from, rootfd) ?: drop_map(from);
+	r = from < 0 ? from : fstat(from, &st) < 0 ? -errno : list(from, &l);
+	r = r < 0 ? r : move_all(from, rootfd) ?: drop_map(from);
+	if (r == 0 && l.n)
+		recover_time(rootfd, &st);
 	if (r == 0 && unlinkat(dir, p.name, AT_REMOVEDIR) < 0)
 		r = -errno;
 	return r;
