@@ -43,9 +43,8 @@ int clone_state_open_dir(const struct clone_state *c);
 int clone_state_remove(struct clone_state *c);
 /* PATH/NAME, malloc'd; NULL without memory. */
 char *clone_state_file(const struct clone_state *c, const char *name);
-/* Begin with what `given` names: 1 with one, locked, its view unmounted if it was mounted, which
- * *ret_was_mounted says; 0: it is no clone; -errno after a sentence. */
-int clone_state_take(const char *given, struct clone_state *ret, bool *ret_was_mounted);
+/* Begin with what `given` names: 1 with one, locked; 0: it is no clone; -errno after a sentence. */
+int clone_state_take(const char *given, struct clone_state *ret);
 /* Of one that is not mounted: 0; -EBUSY after a sentence: a mounted branch stands on a snapshot of
  * it; -errno likewise. */
 int clone_state_check_branches(const struct clone_state *c);

@@ -5,6 +5,7 @@
 
 #include "mount_call.h"
 #include "mount_find.h"
+#include "snapshot_call.h"
 #include "upper_root.h"
 #include "usage.h"
 
@@ -274,13 +275,24 @@ static int mount_there(const struct origin *o, const char *more, const char *des
 	return code;
 }
 
+/* 0, or -errno after a sentence. */
+static int take_snapshot(const char *path, char **ret_name)
+{
+	char err[PATH_MAX * 2];
+	int r = snapshot_call(path, NULL, "", ret_name, err, sizeof(err));
+
+	if (r < 0)
+		log_error("%s: %s", path, err);
+	return r;
+}
+
 static int branch(char *given, const char *more, const char *dest)
 {
 	_cleanup_(origin_release) struct origin o = { 0 };
 	_cleanup_(freep) char *taken = NULL;
 	char *name = split_name(given);
 
-	if (look_at_origin(&o, given) < 0 || (!name && cmd_snapshot_take(given, "", &taken) < 0) ||
+	if (look_at_origin(&o, given) < 0 || (!name && take_snapshot(given, &taken) < 0) ||
 	    find_layers(&o, name ? name : taken) < 0)
 		return 1;
 	return mount_there(&o, more, dest);

@@ -2,7 +2,9 @@
 #include "commands.h"
 
 #include "clone_state.h"
+#include "mount_call.h"
 #include "mount_find.h"
+#include "snapshot_call.h"
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
@@ -12,17 +14,19 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static int print_usage(void)
 {
-	printf("usage: veneer rollback [--keep NAME] UPPER|CLONE SNAPSHOT\n\n"
-	       "Go back to a snapshot: the next mount of UPPER shows what that has. No mount may\n"
-	       "use UPPER meanwhile; a clone (veneer clone) is unmounted and mounted again. What\n"
-	       "it shows now is kept as a snapshot, whose name is printed, so that nothing is\n"
-	       "lost.\n\n"
+	printf("usage: veneer rollback [--keep NAME] MOUNTPOINT|UPPER|CLONE SNAPSHOT\n\n"
+	       "Go back to a snapshot: every name shows what that has. In a mount that is in use\n"
+	       "open files that look different in the snapshot stay what they are, nameless; that\n"
+	       "takes Linux 6.18. The next mount of an UPPER that no mount uses shows the\n"
+	       "snapshot. What it shows now is kept as a snapshot, whose name is printed, so that\n"
+	       "nothing is lost.\n\n"
 	       "  --keep NAME  the name of that snapshot; without it the time\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
@@ -32,7 +36,7 @@ static const char *why(int r)
 {
 	switch (r) {
 	case -EBUSY:
-		return "it is in use by a mount: unmount that first";
+		return "it is in use by a mount: give its mount point, or unmount it";
 	case -EAGAIN:
 		return "another snapshot of it is being taken or removed";
 	case -ENOENT:
@@ -93,36 +97,55 @@ static int rollback_upper(const char *given, const char *upper, const char *name
 }
 
 /* Exit code. A clone is mounted again, whatever came of it. */
-static int rollback_clone(const struct clone_state *c, bool was_mounted, const char *name,
-			  const char *keep)
+static int rollback_clone(const struct clone_state *c, const char *name, const char *keep)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
-	int code = upper ? rollback_upper(c->dest, upper, name, keep) : 1;
+	const bool was_mounted = mount_find_is_ours(c->dest);
+	int code;
 
+	if (!upper || (was_mounted && mount_call_umount(c->dest)))
+		return 1;
+	code = rollback_upper(c->dest, upper, name, keep);
 	return was_mounted && clone_state_mount(c) ? 1 : code;
+}
+
+/* 0, or -errno and a sentence. */
+static int rollback_mount(const char *given, const char *name, const char *keep, char *err,
+			  size_t err_size)
+{
+	_cleanup_(freep) char *kept = NULL;
+	int r = snapshot_call(given, name, keep, &kept, err, err_size);
+
+	if (r == 0)
+		printf("%s\n", kept);
+	return r;
 }
 
 /* Exit code. */
 static int rollback(const char *given, const char *name, const char *keep)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
-	_cleanup_(freep) char *upper = NULL;
-	bool was_mounted = false;
+	_cleanup_(freep) char *path = mount_find_path(given);
+	char err[PATH_MAX * 2];
 	int r;
 
 	if (*keep && !branch_chain_is_name(keep)) {
 		log_error("%s: a snapshot cannot have this name", keep);
 		return 1;
 	}
-	r = clone_state_take(given, &c, &was_mounted);
-	if (r)
-		return r < 0 ? 1 : rollback_clone(&c, was_mounted, name, keep);
-	r = mount_find_upper(given, "veneer rollback", &upper);
-	if (r > 0 || upper) {
-		log_error("%s: %s: %s", given, name, why(-EBUSY));
+	r = clone_state_take(given, &c);
+	if (r < 0)
 		return 1;
+	if (path && mount_find_is_ours(path)) {
+		if (rollback_mount(path, name, keep, err, sizeof(err)) == 0)
+			return 0;
+		/* Another kernel, or a server without a supervisor, may do it the other way. */
+		if (r == 0) {
+			log_error("%s: %s: %s", given, name, err);
+			return 1;
+		}
 	}
-	return r < 0 ? 1 : rollback_upper(given, given, name, keep);
+	return r ? rollback_clone(&c, name, keep) : rollback_upper(given, given, name, keep);
 }
 
 int cmd_rollback(int argc, char **argv)
@@ -144,7 +167,7 @@ int cmd_rollback(int argc, char **argv)
 		keep = optarg;
 	}
 	if (argc - optind < 2)
-		usage_missing(optind == argc ? "UPPER" : "SNAPSHOT");
+		usage_missing(optind == argc ? "MOUNTPOINT" : "SNAPSHOT");
 	else if (argc - optind > 2)
 		usage_unexpected(argv[optind + 2]);
 	else

@@ -2,13 +2,12 @@
 #include "commands.h"
 
 #include "mount_find.h"
+#include "snapshot_call.h"
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/branch_dir.h"
-#include "veneer/server/client.h"
-#include "veneer/server/rundir.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -16,7 +15,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static int print_usage(void)
 {
@@ -30,44 +28,15 @@ static int print_usage(void)
 	return 0;
 }
 
-/* What the kernel still keeps of writes goes to the server first. */
-static int flush(const char *path, struct stat *ret)
-{
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || fstat(fd, ret) < 0 || syncfs(fd) < 0) {
-		log_error("%s: %s", path, strerror(errno));
-		return -errno;
-	}
-	return 0;
-}
-
-int cmd_snapshot_take(const char *path, const char *name, char **ret_name)
-{
-	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
-	_cleanup_(closep) int fd = -1;
-	char err[PATH_MAX * 2] = "";
-	struct stat st;
-	int r = flush(path, &st);
-
-	if (r < 0)
-		return r;
-	r = rundir_open(&at, err, sizeof(err));
-	r = r ?: client_connect(&at, false, &fd, err, sizeof(err));
-	if (r == -ENOENT)
-		snprintf(err, sizeof(err), "no server is running: nobody listens at %s", at.path);
-	r = r ?: client_snapshot(fd, &st, name, ret_name, err, sizeof(err));
-	if (r < 0)
-		log_error("%s: %s", path, err);
-	return r;
-}
-
 static int snapshot(const char *path, const char *name)
 {
 	_cleanup_(freep) char *taken = NULL;
+	char err[PATH_MAX * 2];
 
-	if (cmd_snapshot_take(path, name, &taken) < 0)
+	if (snapshot_call(path, NULL, name, &taken, err, sizeof(err)) < 0) {
+		log_error("%s: %s", path, err);
 		return 1;
+	}
 	printf("%s\n", taken);
 	return 0;
 }

@@ -24,8 +24,5 @@ int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_server(int argc, char **argv);
 int cmd_umount(int argc, char **argv);
-/* What `snapshot` does: its name in *ret_name, malloc'd. 0; -errno after a sentence on standard
- * error. */
-int cmd_snapshot_take(const char *path, const char *name, char **ret_name);
 /* umount.veneer, umount.fuse.fuse-overlayfs and umount.fuse, which umount(8) runs. */
 int cmd_umount_helper(int argc, char **argv);

@@ -283,3 +283,16 @@ int copyup_settle_links(struct union_fs *t, struct inode *i)
 			&(struct copyup_change){ .keeps_content = true, .is_let_through = true });
 	return r;
 }
+
+int copyup_nameless(struct union_fs *t, struct inode *i, int *ret_fd)
+{
+	struct staged_copy f = { .fd = -1, .is_nameless = true };
+	int r = staged_copy_as_shown(t, i, &f);
+
+	if (r < 0) {
+		staged_copy_discard(t, &f, false);
+		return r;
+	}
+	*ret_fd = f.fd;
+	return 0;
+}

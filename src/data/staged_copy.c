@@ -11,6 +11,7 @@
 #include "veneer/sys/file.h"
 #include "veneer/sys/xattr.h"
 #include "veneer/union/inode_struct.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 #include "zero_blocks.h"
 
@@ -151,9 +152,8 @@ static int check_size(struct source *src, uint64_t size)
 	return r;
 }
 
-/* No map will say what is below, so the copy must be on the disk before its name is. Holes stay
- * holes. */
-static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_t size)
+/* Holes stay holes. */
+static int copy_bytes(struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
 	_cleanup_(freep) char *buf = malloc(step);
@@ -186,9 +186,15 @@ static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_
 			stats_add(STATS_WHOLE_BYTES, n);
 		}
 	}
-	if (data != -ENXIO)
-		return (int)data;
-	return t->is_volatile || fdatasync(fd) == 0 ? 0 : -errno;
+	return data == -ENXIO ? 0 : (int)data;
+}
+
+/* No map will say what is below, so the copy must be on the disk before its name is. */
+static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_t size)
+{
+	int r = copy_bytes(src, fd, size);
+
+	return r < 0 || t->is_volatile || fdatasync(fd) == 0 ? r : -errno;
 }
 
 /* btrfs may log of a new file that it is there, and no more, when its directory or one above is
@@ -338,6 +344,44 @@ static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *
 	if (r == 0 && takes_attributes(t, src, st, change))
 		change->is_done = true;
 	return r;
+}
+
+/* The same of a file that may be the upper's. */
+static int fill_as_shown(struct union_fs *t, struct inode *i, const struct stat *st,
+			 const struct staged_copy *f)
+{
+	struct source *src;
+	int fd, r = read_top(t, i, &src);
+
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	/* For copy_bytes, too, which knows no inodes. */
+	fd = i->has_upper ? upper_pin(t, i) : source_pin(src);
+	if (fd < 0)
+		return fd;
+	r = copy_bytes(src, f->fd, (uint64_t)st->st_size);
+	r = r ?: copy_owner(t, f, st);
+	r = r ?: copy_xattrs(fd, f->fd, false);
+	r = r ?: copy_mode(t, f, st);
+	fd_cache_unpin(&src->fd);
+	return r ?: copy_times(f->fd, st, NULL);
+}
+
+int staged_copy_as_shown(struct union_fs *t, struct inode *i, struct staged_copy *f)
+{
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	r = r ?: make_regular(t, st.st_mode, f);
+	if (r == 0 && *f->temp && unlinkat(t->workfd, f->temp, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	*f->temp = '\0';
+	if (fstat(f->fd, &f->st) < 0)
+		return -errno;
+	RDLOCK_SCOPE(&i->lock);
+	return fill_as_shown(t, i, &st, f);
 }
 
 /* ---- everything else ---- */

@@ -26,6 +26,9 @@ struct staged_copy {
  * is to be discarded. 0 or -errno. */
 int staged_copy_make(struct union_fs *t, struct inode *i, struct copyup_change *change,
 		     struct staged_copy *f);
+/* A complete copy, without a name, of what a regular file shows, which may have an upper entry.
+ * Nothing is synced. Likewise. */
+int staged_copy_as_shown(struct union_fs *t, struct inode *i, struct staged_copy *f);
 /* False: something could not be removed. The next mount finds it, and it needs its entry in the
  * map. */
 bool staged_copy_discard(struct union_fs *t, struct staged_copy *f, bool is_dir);

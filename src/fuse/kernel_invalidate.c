@@ -9,6 +9,7 @@
 #include "veneer/recover/intent_log.h"
 
 #include <linux/fuse.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define FUSE_MINOR 229
 #define ALL_PAGES  0
 #define NO_PAGES   (-1)
+#define CHECK_EACH 16u /* notifications */
 
 /* Linux 6.2, newer than the headers of the systems we build on: the kernel only looks the name up
  * again, and mounts on it stay. */
@@ -124,14 +126,21 @@ struct invalidation {
 struct kernel_invalidate {
 	uint64_t key;
 	bool is_left; /* of requests that might have been resent, and were not */
+	bool is_asked; /* kernel_invalidate_new */
+	bool is_short; /* of memory, say: not all of it is there */
+	int pidfd; /* of the child, of one that is asked for */
 	size_t n, room;
 	struct invalidation *v;
 };
 
 static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const char *name)
 {
-	if (!node || array_reserve(&d->v, &d->room, d->n + 1) < 0)
+	if (!node)
 		return;
+	if (array_reserve(&d->v, &d->room, d->n + 1) < 0) {
+		d->is_short = true;
+		return;
+	}
 	d->v[d->n] = (struct invalidation){ .node = node, .off = off };
 	strcpy(d->v[d->n++].name, name);
 }
@@ -230,12 +239,15 @@ static bool is_connection(int fd)
 
 static void notify_all(const struct kernel_invalidate *d, int fuse_fd)
 {
-	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
+	for (size_t i = 0; i < d->n; i++) {
 		const struct invalidation *x = &d->v[i];
 		const uint32_t len = (uint32_t)strlen(x->name);
-		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0u };
+		const bool expires = d->is_left || d->is_asked;
+		const struct inval_entry entry = { x->node, len, expires ? EXPIRE_ONLY : 0u };
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
+		if (i % CHECK_EACH == 0 && !is_connection(fuse_fd))
+			break;
 		if (*x->name)
 			notify(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
 		else
@@ -247,18 +259,25 @@ static void notify_all(const struct kernel_invalidate *d, int fuse_fd)
  * even SIGKILL ends that wait. If the server itself waited, it could not die before the next server
  * answers, which starts when it is dead. Hence a child that nobody waits for. It shares the
  * descriptors: a copy of the table would keep the connection open. */
-void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd)
+static pid_t notify_by_child(const struct kernel_invalidate *d, int fuse_fd, int *ret_pidfd)
 {
-	pid_t pid;
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | CLONE_PIDFD | SIGCHLD, NULL, ret_pidfd,
+				   NULL, 0);
 
-	if (!d)
-		return;
-	pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0) {
 		notify_all(d, fuse_fd);
 		syscall(SYS_exit_group, 0);
 	}
-	if (pid < 0)
+	return pid;
+}
+
+void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd)
+{
+	_cleanup_(closep) int pidfd = -1;
+
+	if (!d)
+		return;
+	if (notify_by_child(d, fuse_fd, &pidfd) < 0)
 		log_warn("programs may not see %s of a server that died: cannot start a process: "
 			 "%s",
 			 human_units_of(d->n, "change").text, strerror(errno));
@@ -268,6 +287,45 @@ void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd)
 	else
 		intent_log_drop_old(d->key);
 	kernel_invalidate_free(d);
+}
+
+struct kernel_invalidate *kernel_invalidate_new(void)
+{
+	struct kernel_invalidate *d = calloc(1, sizeof(*d));
+
+	if (d) {
+		d->is_asked = true;
+		d->pidfd = -1;
+	}
+	return d;
+}
+
+void kernel_invalidate_put(struct kernel_invalidate *d, uint64_t node, const char *name)
+{
+	put(d, node, name ? ALL_PAGES : NO_PAGES, name ?: "");
+}
+
+void kernel_invalidate_put_failed(struct kernel_invalidate *d)
+{
+	d->is_short = true;
+}
+
+int kernel_invalidate_start(struct kernel_invalidate *d, int fuse_fd)
+{
+	return notify_by_child(d, fuse_fd, &d->pidfd) < 0 ? -errno : 0;
+}
+
+int kernel_invalidate_wait(struct kernel_invalidate *d, int wait_ms)
+{
+	struct pollfd ended = { .fd = d->pidfd, .events = POLLIN };
+	int r;
+
+	do
+		r = poll(&ended, 1, wait_ms);
+	while (r < 0 && errno == EINTR);
+	if (r <= 0)
+		return r < 0 ? -errno : -ETIMEDOUT;
+	return d->is_short ? -ENOMEM : 0;
 }
 
 void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
@@ -295,7 +353,10 @@ void kernel_invalidate_store(int fuse_fd, uint64_t node, const void *bytes, size
 
 void kernel_invalidate_free(struct kernel_invalidate *d)
 {
-	if (d)
-		free(d->v);
+	if (!d)
+		return;
+	if (d->is_asked)
+		closep(&d->pidfd);
+	free(d->v);
 	free(d);
 }

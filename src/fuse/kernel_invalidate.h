@@ -27,6 +27,19 @@ struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key);
 void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd);
 void kernel_invalidate_free(struct kernel_invalidate *d);
 
+/* What no request of a dead server changed: names that are to be looked up again, which what is
+ * mounted on them outlives; with "" for a name, attributes and pages of a node, with NULL the
+ * former alone. */
+struct kernel_invalidate *kernel_invalidate_new(void);
+void kernel_invalidate_put(struct kernel_invalidate *d, uint64_t node, const char *name);
+/* Something could not be found out. */
+void kernel_invalidate_put_failed(struct kernel_invalidate *d);
+/* Once: begin to notify the kernel of that, as kernel_invalidate_send does; d stays. 0 or
+ * -errno. */
+int kernel_invalidate_start(struct kernel_invalidate *d, int fuse_fd);
+/* 0: it is over; -ENOMEM: so it is, but d lacks some; -ETIMEDOUT: it goes on; -errno. */
+int kernel_invalidate_wait(struct kernel_invalidate *d, int wait_ms);
+
 /* Have the kernel write the changed pages of a range and drop all of them, for a request that is
  * being answered. Waits for requests that other threads, or the next server, must answer. */
 void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len);

@@ -5,6 +5,7 @@
 #include "veneer/base/minmax.h"
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
+#include "veneer/fuse/rollback_notify.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/quota.h"
 
@@ -22,6 +23,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (!dir)
 		return;
 	r = strlen(name) > NAME_MAX ? -ENAMETOOLONG : lookup_name(&m->tree, dir, name, &i, &st);
+	rollback_notify_looked_up(m, parent, name);
 	if (r == -ENOENT) {
 		/* A negative entry: the kernel remembers that there is nothing. */
 		struct fuse_entry_param none = { .entry_timeout = m->opts.timeout_s };

@@ -6,6 +6,7 @@
 #include "veneer/data/rename.h"
 #include "veneer/data/replay.h"
 #include "veneer/data/tmpfile.h"
+#include "veneer/fuse/rollback_notify.h"
 
 #include <stdio.h>
 
@@ -190,6 +191,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 	if (!to)
 		return;
+	/* One that is resent may be done already. */
+	if (!negotiate_request_extra.is_resent &&
+	    (!rollback_notify_is_known(m, parent, name) ||
+	     ((flags & RENAME_EXCHANGE) && !rollback_notify_is_known(m, newparent, newname)))) {
+		op_reply_err(req, -ESTALE);
+		return;
+	}
 	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME,
 				     parent, name, newparent, newname);
 	do {

@@ -247,6 +247,67 @@ static int copy_root(int rootfd, const struct stat *st, int to)
 	return copy_xattrs(rootfd, to);
 }
 
+/* Of a root that entries were moved from or to: programs see no other time of it. */
+static void restore_times(int rootfd, const struct stat *st)
+{
+	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+
+	if (futimens(rootfd, times) < 0)
+		log_debug("cannot restore the times of an upper's root: %s", strerror(errno));
+}
+
+/* Moves do not change a directory's access time: in a snapshot's it is the root's modification
+ * time, which branch_dir_recover needs. */
+static void note_time(int to, const struct stat *root)
+{
+	struct stat noted = *root;
+
+	noted.st_atim = root->st_mtim;
+	restore_times(to, &noted);
+}
+
+/* A root that entries were moved from before a crash. */
+static void recover_time(int rootfd, const struct stat *snapshot)
+{
+	struct stat noted = *snapshot;
+
+	noted.st_mtim = snapshot->st_atim;
+	restore_times(rootfd, &noted);
+}
+
+static void drop_other_xattrs(int from, int to)
+{
+	_cleanup_(freep) char *names = NULL;
+	ssize_t len = xattr_list_alloc(to, "", &names);
+
+	for (const char *s = names; len > 0 && s < names + len; s += strlen(s) + 1)
+		if (strncmp(s, "security.", strlen("security.")) != 0 &&
+		    xattr_get(from, "", s, NULL, 0) == -ENODATA)
+			xattr_remove(to, "", s);
+}
+
+/* A live part that went back has the root of what it stands on. The names are there already, so
+ * what cannot be set is said and no more. */
+static void adopt_root(int rootfd, int dir, uint64_t head)
+{
+	_cleanup_(closep) int from = open_dir(dir, place_of(head, "").name);
+	struct stat st, own;
+	int r = from < 0 ? from : fstat(from, &st) < 0 || fstat(rootfd, &own) < 0 ? -errno : 0;
+
+	if (r == 0 && (own.st_uid != st.st_uid || own.st_gid != st.st_gid) &&
+	    fchown(rootfd, st.st_uid, st.st_gid) < 0)
+		r = -errno;
+	r = r ?: mode_relax_chmod(rootfd, st.st_mode & 07777);
+	if (r == 0) {
+		drop_other_xattrs(from, rootfd);
+		r = copy_xattrs(from, rootfd);
+		restore_times(rootfd, &st);
+	}
+	if (r < 0)
+		log_error("an upper's root cannot get the attributes of its snapshot's: %s",
+			  strerror(-r));
+}
+
 /* ---- the chain ---- */
 
 static int write_text(int dir, const char *text, size_t len, bool is_volatile)
@@ -374,34 +435,6 @@ static void take_back(int rootfd, int dir, int to, uint64_t id)
 		unlinkat(dir, place_of(id, NEW).name, AT_REMOVEDIR);
 }
 
-/* Of a root that entries were moved from or to: programs see no other time of it. */
-static void restore_times(int rootfd, const struct stat *st)
-{
-	const struct timespec times[2] = { st->st_atim, st->st_mtim };
-
-	if (futimens(rootfd, times) < 0)
-		log_debug("cannot restore the times of an upper's root: %s", strerror(errno));
-}
-
-/* Moves do not change a directory's access time: in a snapshot's it is the root's modification
- * time, which branch_dir_recover needs. */
-static void note_time(int to, const struct stat *root)
-{
-	struct stat noted = *root;
-
-	noted.st_atim = root->st_mtim;
-	restore_times(to, &noted);
-}
-
-/* A root that entries were moved from before a crash. */
-static void recover_time(int rootfd, const struct stat *snapshot)
-{
-	struct stat noted = *snapshot;
-
-	noted.st_mtim = snapshot->st_atim;
-	restore_times(rootfd, &noted);
-}
-
 static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
 		const struct branch_chain *next, bool is_volatile)
 {
@@ -434,6 +467,8 @@ int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bo
 		return dir;
 	r = fill(rootfd, &st, dir, id, next, is_volatile);
 	restore_times(rootfd, &st);
+	if (r == 0 && next->head != id)
+		adopt_root(rootfd, dir, next->head);
 	/* It is taken, whatever its name; the next mount looks after that. */
 	if (r == 0 && renameat2(dir, place_of(id, NEW).name, dir, place_of(id, "").name,
 				RENAME_NOREPLACE) < 0)
@@ -534,12 +569,14 @@ static int recover_old(int dir, uint64_t id, const struct branch_chain *chain)
 											  : 0;
 }
 
-static int recover_taken(int rootfd, int dir, uint64_t id)
+static int recover_taken(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
 {
 	const struct place p = place_of(id, NEW);
 	struct stat st;
 
-	if (fstatat(dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (chain->head && chain->head != id)
+		adopt_root(rootfd, dir, chain->head);
+	else if (fstatat(dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		recover_time(rootfd, &st);
 	return renameat2(dir, p.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0 ? -errno
 											: 0;
@@ -555,7 +592,7 @@ static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_cha
 	int r;
 
 	if (branch_chain_by_id(chain, id))
-		return recover_taken(rootfd, dir, id);
+		return recover_taken(rootfd, dir, id, chain);
 	from = open_dir(dir, p.name);
 	r = from < 0 ? from : fstat(from, &st) < 0 ? -errno : list(from, &l);
 	r = r < 0 ? r : move_all(from, rootfd) ?: drop_map(from);

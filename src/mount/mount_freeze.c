@@ -120,7 +120,8 @@ static int check_orphan(struct union_fs *t, struct inode *i, void *unused)
 	const struct node_slot *s = inode_slot(t, i->id);
 
 	(void)unused;
-	if (!s || !s->nlookup)
+	/* Of a stale one there is nothing to show. */
+	if (!s || !s->nlookup || i->stage == INODE_STALE)
 		return 0;
 	if (s->held_fd)
 		return check_held(s->held_fd - 1, s->type);

@@ -107,7 +107,8 @@ struct live_part {
 	int rootfd;
 	const char *path;
 	bool is_written;
-	uint64_t head; /* found */
+	bool has_head; /* and not what the chain says */
+	uint64_t head; /* found, unless it has one */
 };
 
 static int fail_chain(struct building *b, const char *path, int r)
@@ -144,6 +145,8 @@ static int add_snapshots(struct building *b, struct live_part *p)
 		r = branch_dir_pending(p->rootfd, &c, &pending);
 	if (r < 0)
 		return fail_chain(b, p->path, r);
+	if (p->has_head)
+		c.head = p->head;
 	p->head = c.head;
 	r = pending ? add_snapshot(b, p->rootfd, p->path, pending) : 0;
 	return r ?: add_chain(b, p, &c);
@@ -176,7 +179,9 @@ static int add_lower(struct building *b, struct mount_dirs *dirs, size_t i)
 static int add_upper(struct building *b, struct mount_dirs *dirs)
 {
 	struct mount *m = b->m;
-	struct live_part live = { .path = m->opts.upper };
+	struct live_part live = { .path = m->opts.upper,
+				  .has_head = b->l->has_head,
+				  .head = b->l->head };
 	int r;
 
 	if (!m->opts.is_readonly) {
@@ -184,7 +189,8 @@ static int add_upper(struct building *b, struct mount_dirs *dirs)
 		live.rootfd = dirs->upper;
 		live.is_written = true;
 		r = add_snapshots(b, &live);
-		m->snapshot = live.head;
+		if (!live.has_head)
+			m->snapshot = live.head;
 		return r;
 	}
 	/* A read-only mount of an upper shows it as the topmost of its layers, and touches

@@ -11,6 +11,9 @@ struct mount_layers {
 	size_t n;
 	bool must_hold; /* a snapshot that is a lower layer and is being removed is an error; a
 			   mount that goes on must not be lost by a lock that anybody may take */
+	bool has_head; /* the upper stands on this one, whatever its chain says, as for a mount that
+			  is in use */
+	uint64_t head;
 };
 
 /* 0, or -errno and one sentence. What is used of dirs is taken over; the upper of a mount that

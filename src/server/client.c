@@ -420,18 +420,13 @@ int client_flatten(int fd, const struct stat *root,
 	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
 }
 
-int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
-		    size_t err_size)
+/* The answer to SNAPSHOT or ROLLBACK. */
+static int ask_for_name(int fd, const struct wire_message *ask, char **ret_name, char *err,
+			size_t err_size)
 {
-	const struct wire_message ask = { .type = WIRE_SNAPSHOT,
-					  .dev_major = major(root->st_dev),
-					  .dev_minor = minor(root->st_dev),
-					  .size = root->st_ino,
-					  .text = name,
-					  .text_len = strlen(name) };
 	struct client_packet p = { .m.type = WIRE_TEXT };
 	_cleanup_(freep) char *taken = NULL;
-	int r = client_say(fd, &ask, NULL, 0);
+	int r = client_say(fd, ask, NULL, 0);
 
 	snprintf(err, err_size, "the server is gone");
 	while (r == 0 && p.m.type != WIRE_OK) {
@@ -447,4 +442,30 @@ int client_snapshot(int fd, const struct stat *root, const char *name, char **re
 		*ret_name = steal_ptr(&taken);
 	r = r == 0 && !*ret_name ? -EBADMSG : r;
 	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
+}
+
+int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
+		    size_t err_size)
+{
+	const struct wire_message ask = { .type = WIRE_SNAPSHOT,
+					  .dev_major = major(root->st_dev),
+					  .dev_minor = minor(root->st_dev),
+					  .size = root->st_ino,
+					  .text = name,
+					  .text_len = strlen(name) };
+
+	return ask_for_name(fd, &ask, ret_name, err, err_size);
+}
+
+int client_rollback(int fd, const struct stat *root, const char *names, char **ret_name, char *err,
+		    size_t err_size)
+{
+	const struct wire_message ask = { .type = WIRE_ROLLBACK,
+					  .dev_major = major(root->st_dev),
+					  .dev_minor = minor(root->st_dev),
+					  .size = root->st_ino,
+					  .text = names,
+					  .text_len = strlen(names) };
+
+	return ask_for_name(fd, &ask, ret_name, err, err_size);
 }

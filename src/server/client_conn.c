@@ -47,8 +47,8 @@ struct client_conn {
 	bool is_greeted;
 	bool fits; /* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
-	struct mount_table_target target; /* WIRE_FLATTEN, WIRE_SNAPSHOT */
-	char snapshot[BRANCH_CHAIN_NAME_MAX + 1]; /* WIRE_SNAPSHOT: its name */
+	struct mount_table_target target; /* WIRE_FLATTEN; SNAPSHOT and ROLLBACK, with names: */
+	char snapshot[BRANCH_CHAIN_NAME_MAX + 1], back_to[BRANCH_CHAIN_NAME_MAX + 1];
 	struct mount_dirs dirs;
 	struct mount_record mount_record; /* the rest of what a mount is asked for with */
 };
@@ -291,12 +291,11 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 {
 	if (!is_welcome(c, m->type))
 		return CLIENT_CONN_OVER;
-	c->asked = m->type;
 	c->mount_record.argc = m->count;
 	c->mount_record.flags = m->flags;
 	c->target = (struct mount_table_target){ m->dev_major, m->dev_minor, m->size };
-	if (m->type == WIRE_SNAPSHOT)
-		snapshot_take_name(m->text, m->text_len, c->snapshot);
+	if (m->type == WIRE_SNAPSHOT || m->type == WIRE_ROLLBACK)
+		snapshot_take_names(m, c->back_to, c->snapshot);
 	if (m->type == WIRE_UPGRADE)
 		c->fits = handoff_message_fits(m->text, m->text_len);
 	return CLIENT_CONN_ASKED;
@@ -334,9 +333,10 @@ static enum client_conn_state take(struct client_conn *c, const struct wire_mess
 	    c->mount_record.args.len + m->text_len <= WIRE_ARGS_MAX &&
 	    buf_put(&c->mount_record.args, m->text, m->text_len) == 0)
 		return CLIENT_CONN_LISTENING;
-	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE ||
-			m->type == WIRE_FLATTEN || m->type == WIRE_SNAPSHOT ||
-			(m->type == WIRE_MOUNT && m->size == c->mount_record.args.len)))
+	c->asked = m->type;
+	if (is_good && (m->type != WIRE_MOUNT || m->size == c->mount_record.args.len) &&
+	    (client_conn_takes_long(c) || m->type == WIRE_PING || m->type == WIRE_STATS ||
+	     m->type == WIRE_UPGRADE))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
 	return CLIENT_CONN_OVER;
@@ -394,7 +394,8 @@ enum client_conn_state client_conn_receive(struct client_conn *c)
 
 bool client_conn_takes_long(const struct client_conn *c)
 {
-	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN || c->asked == WIRE_SNAPSHOT;
+	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN || c->asked == WIRE_SNAPSHOT ||
+	       c->asked == WIRE_ROLLBACK;
 }
 
 void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
@@ -654,11 +655,9 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 	_cleanup_(freep) char *text = NULL;
 	int r = host->stats(host->arg, &text);
 
-	if (r < 0) {
+	if (r < 0)
 		say_error(c, strerror(-r));
-		return;
-	}
-	for (size_t at = 0, len = strlen(text); r == 0 && at < len; at += TEXT_PIECE)
+	for (size_t at = 0, len = r < 0 ? 0 : strlen(text); r == 0 && at < len; at += TEXT_PIECE)
 		r = say_text(c, WIRE_TEXT, text + at,
 			     len - at < TEXT_PIECE ? len - at : TEXT_PIECE);
 	if (r == 0)
@@ -728,8 +727,9 @@ static void answer_flatten(struct client_conn *c, const struct client_conn_host 
 
 static void answer_snapshot(struct client_conn *c, const struct client_conn_host *host)
 {
-	char err[256] = "";
-	int r = snapshot_take(host->mount_table, &c->target, c->snapshot, err, sizeof(err));
+	char err[PATH_MAX * 2] = "";
+	int r = snapshot_take(host->mount_table, &c->target, c->back_to, c->snapshot, err,
+			      sizeof(err));
 
 	if (r == -ENOENT)
 		say_elsewhere(c);
@@ -788,7 +788,7 @@ void client_conn_answer(struct client_conn *c, const struct client_conn_host *ho
 		answer_stats(c, host);
 	else if (c->asked == WIRE_FLATTEN)
 		answer_flatten(c, host);
-	else if (c->asked == WIRE_SNAPSHOT)
+	else if (c->asked == WIRE_SNAPSHOT || c->asked == WIRE_ROLLBACK)
 		answer_snapshot(c, host);
 	else if (c->asked == WIRE_UPGRADE)
 		answer_upgrade(c, host->supervisor_state, host->mount_table);

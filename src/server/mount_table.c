@@ -11,6 +11,7 @@
 #include "veneer/base/log.h"
 #include "veneer/fuse/pool.h"
 #include "veneer/fuse/resend_state.h"
+#include "veneer/fuse/rollback_notify.h"
 #include "veneer/fuse/session.h"
 #include "veneer/layer/fd_cache.h"
 #include "veneer/mount/mount_freeze.h"
@@ -30,11 +31,11 @@
 #define THREADS_MAX 64u
 #define TRIES	    100 /* to open a mount anew */
 #define TRY_US	    50000
+#define NOTIFY_MS   5000 /* for the kernel to look names up again */
 
 /* What is done to a mount between two sessions. */
 struct replacement {
-	int (*step)(void *arg, int upper_fd);
-	void *arg;
+	const struct mount_table_step *step;
 	int result;
 	bool is_done;
 };
@@ -271,10 +272,22 @@ static void allow_replacement(struct served_mount *s)
 		served_mount_end(s);
 }
 
+static void notify_of_rollback(struct served_mount *s, struct kernel_invalidate *names)
+{
+	int e = rollback_notify_end(names, &s->mount, s->kept.mount_record.fuse_fd, NOTIFY_MS);
+
+	if (e < 0)
+		log_warn("%s: programs may see names as they were before the rollback: %s",
+			 s->mount.opts.mountpoint, strerror(-e));
+}
+
 /* In the pool from now on. */
 static int enter_pool(struct mount_table *r, struct served_mount *s, struct session *session,
 		      char *err, size_t err_size)
 {
+	/* In this server or in one that died it went back to a snapshot. */
+	struct kernel_invalidate *names =
+		rollback_notify_begin(&s->mount, s->kept.mount_record.fuse_fd);
 	int e;
 
 	listen_for_others(r, s);
@@ -285,9 +298,11 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	if (e == 0) {
 		session_invalidate(session, s->kept.mount_record.fuse_fd);
 		allow_replacement(s);
+		notify_of_rollback(s, names);
 	}
 	served_mount_unpin(s);
 	if (e < 0) {
+		rollback_notify_free(names);
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
 		withdraw(s);
 		session_free(session);
@@ -527,6 +542,8 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 	char err[PATH_MAX * 2] = "";
 	int e, done = upper < 0 ? -errno : mount_freeze_check(&s->mount);
 
+	if (done == 0 && p->step->prepare)
+		done = p->step->prepare(p->step->arg, &s->mount, d);
 	/* It goes on as it is. */
 	if (done < 0) {
 		e = enter_pool(r, s, session, err, sizeof(err));
@@ -534,7 +551,7 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 		session_free(session);
 		done = mount_leave(&s->mount, &d->slots_fd, &d->names_fd);
 		s->has_mount = false;
-		done = done ?: p->step(p->arg, upper);
+		done = done ?: p->step->take(p->step->arg, upper);
 		e = resume(s, err, sizeof(err));
 	}
 	if (e < 0) {
@@ -603,17 +620,18 @@ static int sync_upper(struct union_fs *t)
 	return -errno;
 }
 
-int mount_table_replace(struct mount_table *r, uint64_t id, int (*step)(void *arg, int upper_fd),
-			void *arg)
+int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_table_step *step)
 {
-	struct replacement p = { .step = step, .arg = arg };
+	struct replacement p = { .step = step };
 	struct served_mount *s = served_mount_pin_after(r, id, true);
 	int e;
 
 	if (!s)
 		return -ENOENT;
 	/* Most of what has to be copied and synced is, while requests are answered. */
-	e = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
+	e = step->begin ? step->begin(step->arg, &s->mount, &s->kept.mount_record) : 0;
+	e = e ?: mount_freeze_prepare(&s->mount);
+	e = e ?: sync_upper(&s->mount.tree);
 	e = e ?: ask(s, &p);
 	if (e < 0) {
 		served_mount_unpin(s);

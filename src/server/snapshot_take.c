@@ -2,7 +2,11 @@
 #include "snapshot_take.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/fuse/rollback_notify.h"
 #include "veneer/layer/branch_dir.h"
+#include "veneer/layer/layer_registry.h"
+#include "veneer/mount/mount_rollback.h"
 #include "veneer/sys/mode_relax.h"
 
 #include <fcntl.h>
@@ -10,23 +14,40 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE	 64 /* descriptors that opening the mount anew may take */
-#define TRIES	 8 /* in some 1.3 s, as each wait is twice the one before */
-#define RETRY_US 10000u
+#define SPARE	  64 /* descriptors that opening the mount anew may take */
+#define TRIES	  8 /* in some 1.3 s, as each wait is twice the one before */
+#define RETRY_US  10000u
+#define NOTIFY_MS 5000
 
 struct taking {
 	char *name; /* BRANCH_CHAIN_NAME_MAX + 1 bytes */
 	bool is_volatile;
+	const char *to; /* the mount goes back to this one; NULL: it goes on */
+	/* of one that goes back, whose chain is locked */
+	struct branch_chain chain; /* as it will be */
+	uint64_t id; /* of the snapshot that is taken */
+	struct image *next; /* of the layers then */
+	struct kernel_invalidate *names; /* that the kernel looks up again */
+	char *err; /* a sentence, or "" */
+	size_t err_size;
 };
 
 /* The chain as it would be. */
-static int plan(int upper_fd, char *name, struct branch_chain *c, uint64_t *ret_id)
+static int plan(int upper_fd, const char *to, char *name, struct branch_chain *c, uint64_t *ret_id)
 {
 	MODE_RELAX_SCOPE(upper_fd, "");
+	const struct branch_chain_entry *e;
+	uint64_t head;
 	int r = branch_dir_load(upper_fd, c);
 
 	r = r == -ENOENT ? 0 : r;
-	return r ?: branch_dir_plan(c, name, ret_id);
+	if (r < 0 || !to)
+		return r ?: branch_dir_plan(c, name, ret_id);
+	e = branch_chain_by_name(c, to);
+	head = e ? e->id : 0;
+	r = e ? branch_dir_plan(c, name, ret_id) : -ESRCH;
+	c->head = head;
+	return r;
 }
 
 static int take(void *arg, int upper_fd)
@@ -34,9 +55,41 @@ static int take(void *arg, int upper_fd)
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	struct taking *t = arg;
 	uint64_t id;
-	int r = plan(upper_fd, t->name, &c, &id);
+	int r;
 
+	if (t->to)
+		return branch_dir_take(upper_fd, t->id, &t->chain, t->is_volatile);
+	r = plan(upper_fd, NULL, t->name, &c, &id);
 	return r ?: branch_dir_take(upper_fd, id, &c, t->is_volatile);
+}
+
+static int begin_back(void *arg, struct mount *m, const struct mount_record *d)
+{
+	struct taking *t = arg;
+	struct mount_dirs dirs;
+	int r;
+
+	if (m->is_sb_member || d->fuse_fd < 0)
+		return -EOPNOTSUPP;
+	/* The one before has not been said to the kernel yet. */
+	if (rollback_notify_end(rollback_notify_begin(m, d->fuse_fd), m, d->fuse_fd, NOTIFY_MS) < 0)
+		return -EBUSY;
+	r = mount_record_copy_dirs(d, &dirs);
+	r = r ?: mount_rollback_image(m, &dirs, t->chain.head, &t->next, t->err, t->err_size);
+	return r ?: mount_rollback_prune(m, d->fuse_fd);
+}
+
+static int prepare_back(void *arg, struct mount *m, const struct mount_record *d)
+{
+	struct taking *t = arg;
+	int r = mount_rollback_prepare(m, t->next, t->id);
+
+	if (r < 0)
+		return r;
+	r = rollback_notify_before(m, d->fuse_fd, &t->names);
+	if (r < 0)
+		mount_rollback_cancel(m);
+	return r;
 }
 
 static bool has_descriptors(int fd)
@@ -51,16 +104,16 @@ static bool has_descriptors(int fd)
 }
 
 /* Before the mount is held up for it. */
-static int would_take(int upper_fd, const char *wanted)
+static int would_take(int upper_fd, const struct taking *t)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	char name[BRANCH_CHAIN_NAME_MAX + 1];
 	uint64_t id;
 
-	strcpy(name, wanted);
+	strcpy(name, t->name);
 	if (upper_fd < 0)
 		return -EROFS;
-	return has_descriptors(upper_fd) ? plan(upper_fd, name, &c, &id) : -EMFILE;
+	return has_descriptors(upper_fd) ? plan(upper_fd, t->to, name, &c, &id) : -EMFILE;
 }
 
 static const char *reason(int r)
@@ -89,6 +142,13 @@ static const char *reason(int r)
 		return "a copy of a file with several names is half done: mount it again";
 	case -EUSERS:
 		return "a file is open that was removed, or whose name another file took: close it";
+	case -ESRCH:
+		return "there is no snapshot of this name";
+	case -EFBIG:
+		return "files that look different in the snapshot are open, and are more than 256 "
+		       "or longer than 64 MiB together: close them, or unmount it first";
+	case -ENOSYS:
+		return "this kernel cannot be told of it, Linux 6.18 can: unmount it first";
 	case -EBUSY:
 		return "the mount ends, or another snapshot is being taken or removed";
 	case -EAGAIN:
@@ -100,12 +160,27 @@ static const char *reason(int r)
 	}
 }
 
-void snapshot_take_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
+/* Too long a one becomes one that is refused. */
+static void copy_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
 {
 	if (len <= BRANCH_CHAIN_NAME_MAX)
 		snprintf(ret, BRANCH_CHAIN_NAME_MAX + 1, "%.*s", (int)len, text);
 	else
 		strcpy(ret, "/");
+}
+
+void snapshot_take_names(const struct wire_message *m, char ret_to[BRANCH_CHAIN_NAME_MAX + 1],
+			 char ret_name[BRANCH_CHAIN_NAME_MAX + 1])
+{
+	const bool is_back = m->type == WIRE_ROLLBACK;
+	const char *end = is_back ? memchr(m->text, '\n', m->text_len) : NULL;
+	const size_t n = end ? (size_t)(end - m->text) : is_back ? m->text_len : 0;
+	const size_t rest = end ? n + 1 : n;
+
+	copy_name(m->text, n, ret_to);
+	if (is_back && !n)
+		strcpy(ret_to, "/");
+	copy_name(m->text + rest, m->text_len - rest, ret_name);
 }
 
 static void why(int r, char *err, size_t err_size)
@@ -138,10 +213,30 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 		f->upper_fd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
 }
 
+/* Its chain is locked. */
+static int go_back(struct mount_table *r, uint64_t number, int upper_fd, struct taking *t)
+{
+	const struct mount_table_step step = {
+		.begin = begin_back, .prepare = prepare_back, .take = take, .arg = t
+	};
+	int e = plan(upper_fd, t->to, t->name, &t->chain, &t->id);
+
+	e = e ?: mount_table_replace(r, number, &step);
+	if (e == 0 && rollback_notify_await(t->names, NOTIFY_MS) < 0)
+		log_warn("programs may see names as they were before a rollback");
+	rollback_notify_free(t->names);
+	layer_registry_release(t->next);
+	t->names = NULL;
+	t->next = NULL;
+	branch_chain_release(&t->chain);
+	return e;
+}
+
 /* -ENOENT: no mount fits. */
 static int try_to_take(struct mount_table *r, const struct mount_table_target *target,
 		       struct taking *t)
 {
+	const struct mount_table_step step = { .take = take, .arg = t };
 	struct found f = { .target = target, .upper_fd = -1 };
 	_cleanup_(closep) int upper = -1, lock = -1;
 	int e;
@@ -153,31 +248,38 @@ static int try_to_take(struct mount_table *r, const struct mount_table_target *t
 	t->is_volatile = f.is_volatile;
 	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
-	e = would_take(upper, t->name);
+	e = would_take(upper, t);
 	/* While requests are answered: somebody may have it. */
 	lock = e == 0 ? branch_dir_lock(upper) : -1;
 	if (e == 0 && lock < 0 && lock != -ENOENT)
 		return lock;
-	e = e ?: mount_table_replace(r, f.number, take, t);
+	e = e ?: t->to ? go_back(r, f.number, upper, t) : mount_table_replace(r, f.number, &step);
 	return e == -ENOENT ? -ENOTCONN : e;
 }
 
-int snapshot_take(struct mount_table *r, const struct mount_table_target *target,
+int snapshot_take(struct mount_table *r, const struct mount_table_target *target, const char *to,
 		  char name[BRANCH_CHAIN_NAME_MAX + 1], char *err, size_t err_size)
 {
-	struct taking t = { .name = name };
-	int e;
+	struct taking t = { .name = name, .to = *to ? to : NULL, .err = err, .err_size = err_size };
+	bool is_lost = false;
+	int e = 0;
 
+	*err = '\0';
 	/* The kernel tells of a close, and of an inode that it forgets, some time after the program
 	 * went on: what seems in use may not be. */
 	for (int k = 0; k < TRIES; k++) {
 		if (k)
 			usleep(RETRY_US << (k - 1));
 		e = try_to_take(r, target, &t);
-		if (e != -EUSERS && e != -ETXTBSY)
+		/* It may have another number, as somebody else took one. */
+		if (e == -ENOENT && is_lost)
+			e = -ENOTCONN;
+		else
+			is_lost = e == -ENOTCONN;
+		if (e != -EUSERS && e != -ETXTBSY && e != -EFBIG && !is_lost)
 			break;
 	}
-	if (e < 0 && e != -ENOENT)
+	if (e < 0 && e != -ENOENT && !*err)
 		why(e, err, err_size);
 	return e;
 }

@@ -35,6 +35,7 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_SHARED] = HAS_COUNT,
 	[WIRE_BOUND] = 0,
 	[WIRE_SNAPSHOT] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
+	[WIRE_ROLLBACK] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)

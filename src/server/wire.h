@@ -8,8 +8,8 @@
  *   client   HELLO   FLATTEN
  *   server   HELLO             TEXT... OK
  *
- *   client   HELLO   SNAPSHOT
- *   server   HELLO              TEXT OK
+ *   client   HELLO   SNAPSHOT | ROLLBACK
+ *   server   HELLO                         TEXT OK
  *
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
@@ -25,9 +25,9 @@
  * the first where that file system is not there yet; the other SHARED carries its descriptor.
  *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry
- * descriptors. FLATTEN and SNAPSHOT came after the others, within version 1: a server that does not
- * know them answers ERROR. So did TEXT before READY or SHARED, which says what the mount waits for:
- * a client that does not know it does without this server. */
+ * descriptors. FLATTEN, SNAPSHOT and ROLLBACK came after the others, within version 1: a server
+ * that does not know them answers ERROR. So did TEXT before READY or SHARED, which says what the
+ * mount waits for: a client that does not know it does without this server. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -67,6 +67,8 @@ enum wire_type {
 	WIRE_SNAPSHOT, /* dev_major, dev_minor, size: of a mount or upper, as FLATTEN; text: the
 			  name that the snapshot is to have, or nothing. The TEXT of its answer is
 			  its name */
+	WIRE_ROLLBACK, /* likewise; text: the snapshot to go back to, a newline, and the name that
+			  the snapshot of what the mount shows is to have, or nothing */
 	WIRE_TYPES
 };
 

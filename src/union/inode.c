@@ -335,7 +335,7 @@ void inode_table_leave(struct union_fs *t, int *ret_slots, int *ret_names)
 		struct inode *i = node_table_object(t->nodes, id);
 		const struct node_slot *s = i && i->id == id ? node_table_slot(t->nodes, id) : NULL;
 
-		if (s && s->held_fd && fd_cache_steal(&i->src.fd) != s->held_fd - 1)
+		if (s && s->held_fd && !i->has_copy && fd_cache_steal(&i->src.fd) != s->held_fd - 1)
 			log_error("a descriptor of a file without a name is lost");
 	}
 	release_objects(t, false);

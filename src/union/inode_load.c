@@ -7,6 +7,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/union/inode_rollback.h"
 #include "veneer/union/quota.h"
 
 #include <dirent.h>
@@ -194,6 +195,9 @@ static int name_one(struct union_fs *t, struct inode *i)
 
 	if (!len || !parent)
 		return 0;
+	/* It lost it (inode_rollback.h). */
+	if (inode_rollback_is_unsaid(t) && node_table_slot(t->nodes, i->id)->state == NODE_ORPHAN)
+		return 0;
 	r = inode_link_name(t, i, node_table_object(t->nodes, parent), name, len);
 	if (r == 0)
 		i->links = INODE_NAMED;
@@ -263,6 +267,9 @@ int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 	r = inode_table_prepare(t);
 	if (r == 0) {
 		number_alike(t);
+		r = inode_rollback_settle(t);
+	}
+	if (r == 0) {
 		htab_reserve(&t->inodes->names, node_table_count(t->nodes));
 		htab_reserve(&t->inodes->unresolved, node_table_count(t->nodes));
 		r = make_all(t);

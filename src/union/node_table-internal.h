@@ -17,7 +17,8 @@
 struct node_table_head {
 	uint64_t magic;
 	uint32_t version;
-	uint8_t reserved[52];
+	struct node_table_rollback rollback;
+	uint8_t reserved[36];
 };
 
 /* A piece of the arena that a slot leads to. It never changes while one does. */

@@ -220,6 +220,11 @@ void node_table_release(struct node_table *t, uint32_t id)
 	t->count--;
 }
 
+struct node_table_rollback *node_table_rollback(struct node_table *t)
+{
+	return &((struct node_table_head *)t->slots.base)->rollback;
+}
+
 struct node_slot *node_table_slot(struct node_table *t, uint64_t id)
 {
 	if (id < NODE_TABLE_ROOT || id >= t->end ||

@@ -339,9 +339,17 @@ def test_snapshots_and_undo(c):
     c.ok("snapshot", c.dest, "good")
     good = seen(c.dest)
     change(c.dest)
-    with opened(c.dest / "big", os.O_RDONLY):
+    changed = (c.dest / "big").read_bytes()
+    with opened(c.dest / "big", os.O_RDONLY) as fd:
+        assert c.ok("rollback", "--keep", "bad", c.dest, "good") == "bad\n"
+        assert seen(c.dest) == good
+        assert os.pread(fd, len(changed) + 1, 0) == changed
+    # Where the server refuses it, it is unmounted and mounted again.
+    (c.dest / "large").write_bytes(bytes(65 << 20))
+    with opened(c.dest / "large", os.O_RDONLY):
         assert "in use" in c.refused("rollback", c.dest, "good")
-    assert c.ok("rollback", "--keep", "bad", c.dest, "good") == "bad\n"
+    assert (c.dest / "large").exists()
+    c.ok("rollback", c.dest, "good")
     assert seen(c.dest) == good
     assert "no snapshot of this name" in c.refused("rollback", c.dest, "none")
     assert seen(c.dest) == good

@@ -20,48 +20,7 @@ from support.content import BLOCK, KIB, blob
 from support.expect import opened, write_at
 from support.places import Place
 from support.server import wait_until
-
-_BRANCHES = ".wh..wh.branches"
-
-
-class Snapshots:
-    def __init__(self, stack, shared, *options):
-        self.stack, self.shared, self.options = stack, shared, options
-        low = stack.lower()
-        (low / "big").write_bytes(blob(300 * KIB))
-        (low / "small").write_text("small")
-        (low / "gone").write_text("gone")
-        (low / "hard1").write_text("hard")
-        os.link(low / "hard1", low / "hard2")
-        (low / "d" / "e").mkdir(parents=True)
-        (low / "d" / "e" / "x").write_text("x")
-        stack.remember_lowers()
-        self.place = Place(stack, "p")
-        self.m = self.place.mnt
-        self.mount()
-
-    def mount(self):
-        self.place.mount(self.stack, self.shared, *self.options)
-
-    def call(self, *arguments):
-        return subprocess.run([self.stack.program, "snapshot", *map(str, arguments)], text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env={**os.environ, **self.shared.environment}, timeout=60)
-
-    def take(self, *name):
-        done = self.call(self.m, *name)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def refused(self, *arguments):
-        done = self.call(*arguments)
-        assert done.returncode != 0 and done.stdout == "" and done.stderr.count("\n") >= 1, done
-        return done.stderr
-
-    def frozen(self):
-        """State of each snapshot on disk."""
-        top = self.place.upper / _BRANCHES
-        return {path.name: treestate.take(path) for path in top.iterdir() if path.is_dir()} if top.is_dir() else {}
-
+from support.snapshots import BRANCHES, Snapshots, change, seen
 
 @pytest.fixture(params=["", "io=cached", "io=direct"], ids=["auto", "cached", "direct"])
 def s(request, stack, shared):
@@ -71,37 +30,6 @@ def s(request, stack, shared):
     if os.path.ismount(made.m):
         linux.umount(made.m)
     assert not treestate.differences(before, treestate.take(stack.lower()))
-
-
-def change(m):
-    """Something of each kind."""
-    write_at(m / "big", b"NEW", 70_000)
-    (m / "own").write_text("own")
-    (m / "gone").unlink()
-    os.chmod(m / "d" / "e" / "x", 0o600)
-    os.rename(m / "small", m / "moved")
-    (m / "new").mkdir()
-    (m / "new" / "f").write_bytes(blob(20 * KIB, 5))
-    os.symlink("own", m / "link")
-    os.link(m / "own", m / "second")
-
-
-def seen(m):
-    """All that a program may see of each name, but for access times, and the change times of the root and what stands in
-    it, as that is what moves."""
-    found = {}
-    for here, dirs, names in os.walk(m):
-        for name in [".", *dirs, *names]:
-            path = os.path.join(here, name)
-            st = os.lstat(path)
-            found[path] = (st.st_ino, st.st_mode, st.st_nlink, st.st_uid, st.st_size, st.st_mtime_ns,
-                           None if name == "." or here == str(m) else st.st_ctime_ns)
-            if os.path.islink(path):
-                found[path] += (os.readlink(path),)
-            elif os.path.isfile(path):
-                with open(path, "rb") as f:
-                    found[path] += (f.read(),)
-    return found
 
 
 def test_nothing_looks_different(s):
@@ -115,7 +43,7 @@ def test_nothing_looks_different(s):
     assert seen(s.m) == before
     s.take("two")
     assert seen(s.m) == before
-    chain = json.loads((s.place.upper / _BRANCHES / "chain").read_text().splitlines()[0])
+    chain = json.loads((s.place.upper / BRANCHES / "chain").read_text().splitlines()[0])
     assert [e["name"] for e in chain["snapshots"]] == ["one", "two"]
 
 
@@ -521,7 +449,7 @@ def test_other_mounts_of_the_upper_show_the_same(s, stack, shared):
 @pytest.mark.parametrize("name", ["-x", "../x", ".x", "a/b", "a b", "x" * 65, "\N{LATIN SMALL LETTER A WITH DIAERESIS}"])
 def test_a_name_that_is_none_is_refused(s, name):
     s.refused("--", s.m, name)
-    assert not (s.place.upper / _BRANCHES).exists()
+    assert not (s.place.upper / BRANCHES).exists()
 
 
 def test_what_cannot_be_done_is_one_sentence(s, stack):
@@ -557,7 +485,7 @@ def test_a_damaged_chain_is_refused(s):
     change(s.m)
     s.take("one")
     linux.umount(s.m)
-    chain = s.place.upper / _BRANCHES / "chain"
+    chain = s.place.upper / BRANCHES / "chain"
     whole = chain.read_bytes()
     chain.write_bytes(whole[:-3] + b"00\n")
     done = s.place.run(s.stack, s.shared, *s.options)
@@ -644,7 +572,7 @@ def test_deaths_while_it_is_taken(stack, shared, options):
             time.sleep(chance.random() * 0.02)
             shared.kill_server()
             taking.join()
-            assert {path: what for path, what in seen(s.m).items()} == before
+            assert seen(s.m) == before
             assert os.pread(fd, 4, 100_000 + k) == b"%04d" % k
             now = s.frozen()
             assert all(now[name] == state for name, state in frozen.items() if name in now)
@@ -739,18 +667,18 @@ def test_check_looks_at_each_snapshot(s, shared):
     assert json.loads(check("--json", "-o", options).stdout)["partial_files"] >= 3
     assert check(s.place.upper).returncode == 0
     # The map of the older one says less than its files need.
-    chain = json.loads((s.place.upper / _BRANCHES / "chain").read_text().splitlines()[0])
-    older = s.place.upper / _BRANCHES / chain["snapshots"][0]["id"]
+    chain = json.loads((s.place.upper / BRANCHES / "chain").read_text().splitlines()[0])
+    older = s.place.upper / BRANCHES / chain["snapshots"][0]["id"]
     (older / ".wh..wh.veneer").rename(s.place.base / "away")
-    before = treestate.take(s.place.upper / _BRANCHES)
+    before = treestate.take(s.place.upper / BRANCHES)
     for more in ((), ("--repair",)):
         done = check(*more, "--json", "-o", options)
         found = json.loads(done.stdout)["findings"]
         assert done.returncode == 1 and str(older) in {f["layer"] for f in found}, done
-        assert not treestate.differences(before, treestate.take(s.place.upper / _BRANCHES))
+        assert not treestate.differences(before, treestate.take(s.place.upper / BRANCHES))
     (s.place.base / "away").rename(older / ".wh..wh.veneer")
     # What an interrupted one left is for the next mount.
-    (s.place.upper / _BRANCHES / ("f" * 16 + ".new")).mkdir()
+    (s.place.upper / BRANCHES / ("f" * 16 + ".new")).mkdir()
     done = check("-o", options)
     assert done.returncode == 1 and "interrupted" in done.stderr
 
@@ -773,6 +701,6 @@ def test_inspect_shows_each_snapshot(s):
     partial = [line["text"] for line in lines if line["code"] == "partial"]
     assert len([text for text in partial if "/big: " in text]) == 2 and not [line for line in lines if line["code"] == "damaged"]
     assert not treestate.differences(before, treestate.take(s.place.upper))
-    chain = s.place.upper / _BRANCHES / "chain"
+    chain = s.place.upper / BRANCHES / "chain"
     chain.write_text(chain.read_text().replace("one", "uno"))
     assert [line["code"] for line in inspect(1)].count("damaged") == 1

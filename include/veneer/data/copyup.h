@@ -42,6 +42,9 @@ struct copyup_change {
  * be NULL. Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an
  * upper; -EIO if damaged; -errno. */
 int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *change);
+/* A complete copy of what a regular file shows, without a name; i stays what it is, and takes no
+ * request. *ret_fd: O_RDWR. 0; -EIO if damaged; -errno. */
+int copyup_nameless(struct union_fs *t, struct inode *i, int *ret_fd);
 /* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it
  * is copied up under all of them, so that their link count stays right. What lookup_state said of
  * the name may be old afterwards. */

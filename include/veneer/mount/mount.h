@@ -3,6 +3,7 @@
  * of it. */
 #pragma once
 
+#include "veneer/base/htab.h"
 #include "veneer/base/readdirplus_policy.h"
 #include "veneer/mount/mount_dirs.h"
 #include "veneer/mount/options.h"
@@ -12,6 +13,7 @@
 #include "veneer/union/inode.h"
 
 struct activity;
+struct kernel_invalidate;
 struct sb_member;
 
 struct mount {
@@ -40,6 +42,8 @@ struct mount {
 	uint64_t node_base; /* added to node ids for the kernel (shared_sb.h) */
 	uint64_t
 		snapshot; /* that the upper stood on when its layers were opened (branch_chain.h) */
+	_Atomic bool checks_renames; /* rollback_notify.h, whose lock guards: */
+	struct htab looked_up;
 	uint64_t key; /* of its intents (intent_log.h); 0: no journal is kept */
 };
 

@@ -23,6 +23,11 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
 		    size_t err_size);
 
+/* Have it go back to a snapshot. names: of that, a newline, and what the snapshot of what it shows
+ * now is to be called, or nothing. Likewise. */
+int client_rollback(int fd, const struct stat *root, const char *names, char **ret_name, char *err,
+		    size_t err_size);
+
 /* Have the mount whose root, or whose upper, root is the stat of make its partial files ordinary
  * ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
  * such mount; other -errno and a sentence. */

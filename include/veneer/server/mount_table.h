@@ -78,15 +78,23 @@ void mount_table_each(struct mount_table *r,
 		      void *arg);
 bool mount_table_is_at(const struct mount *m, const struct served_place *at,
 		       const struct mount_table_target *t);
-/* Call step while the mount with this number (served_place), which has an upper, is open nowhere:
- * it is left as by a death of the server, and opened anew afterwards, in the same file system, with
- * all that programs have open. All of its upper is synced by then, unless it is volatile. upper_fd:
- * the root of its upper, which stays locked. What step gives; what mount_freeze_check refuses;
- * -ENOENT: there is no such mount; -EBUSY: it ends, or is being replaced; -EAGAIN: a request does
- * not end; -EOPNOTSUPP: of a shared superblock, with locks of files, or not saved for the next
- * server; -ENOTCONN: it was lost. */
-int mount_table_replace(struct mount_table *r, uint64_t id, int (*step)(void *arg, int upper_fd),
-			void *arg);
+/* What is done to a mount that is in use; each gives 0 or -errno, and nothing has changed then. */
+struct mount_table_step {
+	/* While requests are answered. May be NULL. */
+	int (*begin)(void *arg, struct mount *m, const struct mount_record *d);
+	/* Requests wait, and mount_freeze_check has agreed. May be NULL. */
+	int (*prepare)(void *arg, struct mount *m, const struct mount_record *d);
+	/* The mount is open nowhere. upper_fd: the root of its upper, which stays locked. */
+	int (*take)(void *arg, int upper_fd);
+	void *arg;
+};
+/* Do it to the mount with this number (served_place), which has an upper. It is left as by a death
+ * of the server, and opened anew afterwards, in the same file system, with all that programs have
+ * open. All of its upper is synced by then, unless it is volatile. What the steps give; what
+ * mount_freeze_check refuses; -ENOENT: there is no such mount; -EBUSY: it ends, or is being
+ * replaced; -EAGAIN: a request does not end; -EOPNOTSUPP: of a shared superblock, with locks of
+ * files, or not saved for the next server; -ENOTCONN: it was lost. */
+int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_table_step *step);
 /* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some
  * seconds. */
 void mount_table_end_all(struct mount_table *r);

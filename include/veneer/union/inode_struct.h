@@ -79,6 +79,7 @@ struct inode {
 		src; /* of the upper file; src.fd is O_PATH unless a regular file or directory */
 	struct upper_dir *dir; /* directories in the upper, once loaded */
 	bool is_held; /* upper_hold pinned its descriptor */
+	bool has_copy; /* its slot's descriptor is a copy (inode_rollback.h) */
 	_Atomic bool
 		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
 	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no

@@ -56,6 +56,13 @@ struct node_table_devs {
 	uint64_t dev[NODE_TABLE_DEVS_MAX];
 };
 
+/* A mount goes back to a snapshot (inode_rollback.h). Zeroed: it does not. */
+enum node_table_stage { NODE_TABLE_STAYS, NODE_TABLE_PREPARED, NODE_TABLE_WENT_BACK };
+struct node_table_rollback {
+	uint32_t stage; /* enum node_table_stage */
+	uint32_t kept[2]; /* number of the snapshot that keeps what it had, lower half first */
+};
+
 enum node_table_place { NODE_TABLE_OF_TREE, NODE_TABLE_OF_IMAGE, NODE_TABLE_PLACES };
 
 struct node_table;
@@ -65,6 +72,7 @@ int node_table_new(struct node_table **ret);
  * be right is left out, with one line. -EPROTO: no such table, or of another version; -ENOMEM;
  * -errno. */
 int node_table_attach(int slots_fd, int names_fd, struct node_table **ret);
+struct node_table_rollback *node_table_rollback(struct node_table *t); /* lives as long as t */
 void node_table_free(struct node_table *t);
 /* Likewise, but its memory files stay open, and are the caller's. */
 void node_table_leave(struct node_table *t, int *ret_slots, int *ret_names);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking the server of a mount for a snapshot. */
+#pragma once
+
+#include <stddef.h>
+
+/* Of the mount at this path, whose dirty pages go to the server first; on it goes with what it has,
+ * or with what the snapshot `to` (NULL) has. name: "" for one that says the time; *ret_name:
+ * malloc'd. 0, or -errno and a sentence. */
+int snapshot_call(const char *path, const char *to, const char *name, char **ret_name, char *err,
+		  size_t err_size);
