@@ -23,7 +23,7 @@ struct taking {
 	char *name; /* BRANCH_CHAIN_NAME_MAX + 1 bytes */
 	bool is_volatile;
 	const char *to; /* the mount goes back to this one; NULL: it goes on */
-	/* of one that goes back, whose chain is locked */
+	/* of a mount that goes back; its chain is locked */
 	struct branch_chain chain; /* as it will be */
 	uint64_t id; /* of the snapshot that is taken */
 	struct image *next; /* of the layers then */

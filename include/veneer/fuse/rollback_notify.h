@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Has the kernel look names up again when a mount goes back to a snapshot (mount_rollback.h). A
- * notification waits for who holds the lock of a directory, so a child sends them. */
+ * child sends the notifications, as each waits until the lock of its directory is free. */
 #pragma once
 
 #include "veneer/mount/mount.h"
@@ -21,7 +21,8 @@ struct kernel_invalidate *rollback_notify_begin(struct mount *m, int fuse_fd);
 /* Requests are answered: the rest. d: what begin gave; it is freed. 0, also if it did not go back;
  * otherwise programs may see names as they were: -ETIMEDOUT as above; -errno. */
 int rollback_notify_end(struct kernel_invalidate *d, struct mount *m, int fuse_fd, int wait_ms);
-/* A look-up of this name is about to be answered. Cheap if the mount did not go back. */
+/* A look-up of this name is about to be answered. Without memory the name stays unknown. Cheap if
+ * the mount did not go back. */
 void rollback_notify_looked_up(struct mount *m, uint64_t parent, const char *name);
 /* False: the kernel may take the node that this name had before along to another name. ESTALE has
  * it look the name up, and rename again. True if the mount did not go back, at little cost. */

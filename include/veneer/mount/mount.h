@@ -13,7 +13,6 @@
 #include "veneer/union/inode.h"
 
 struct activity;
-struct kernel_invalidate;
 struct sb_member;
 
 struct mount {
@@ -42,8 +41,8 @@ struct mount {
 	uint64_t node_base; /* added to node ids for the kernel (shared_sb.h) */
 	uint64_t
 		snapshot; /* that the upper stood on when its layers were opened (branch_chain.h) */
-	_Atomic bool checks_renames; /* rollback_notify.h, whose lock guards: */
-	struct htab looked_up;
+	_Atomic bool checks_renames; /* rollback_notify_is_known does */
+	struct htab looked_up; /* names; under the lock of rollback_notify.c */
 	uint64_t key; /* of its intents (intent_log.h); 0: no journal is kept */
 };
 
