@@ -278,10 +278,13 @@ static int start_missing_jobs(struct mount *m)
 		r = checkpoint_start(t, &m->checkpoint);
 	if (r == 0 && !m->readdir_ahead)
 		r = readdir_ahead_start(t->image, &m->readdir_ahead);
-	if (r == 0 && is_writable && !m->promote)
+	if (r == 0 && is_writable && !m->promote) {
+		/* The worker reads it from its first round on. */
+		t->completes_expected = m->opts.promote == PROMOTE_POLICY_WRITTEN &&
+					m->opts.prefetch == PREFETCH_FULL;
 		r = promote_worker_start(t, m->opts.promote, m->opts.promote_rate,
 					 m->opts.promote_max, &m->promote);
-	t->completes_expected = t->tells_written && m->opts.prefetch == PREFETCH_FULL;
+	}
 	if (r == 0 && is_writable && !t->quota && m->opts.partial == PARTIAL_AUTO &&
 	    m->opts.coherence != COHERENCE_STRICT && !m->flat_copies)
 		r = flat_copy_worker_start(t, m->opts.promote_max,
