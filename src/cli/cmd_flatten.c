@@ -2,31 +2,21 @@
 #include "commands.h"
 
 #include "offline.h"
+#include "offline_upper.h"
 #include "progress.h"
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/layer/saved_attrs.h"
 #include "veneer/mount/mount.h"
-#include "veneer/mount/upper_lock.h"
 #include "veneer/server/client.h"
-#include "veneer/sys/file.h"
-#include "veneer/sys/rmtree.h"
 #include "veneer/tools/flatten.h"
 #include "veneer/tools/report.h"
 
-#include <fcntl.h>
 #include <jansson.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-
-/* In the upper: hidden from every mount of the layer, and on its file system. */
-#define OWN_WORK_DIR ".wh..wh.flatten"
 
 enum form { FORM_TEXT, FORM_JSON, FORM_QUIET };
 
@@ -122,57 +112,6 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 
 /* ---- the mount that nobody sees ---- */
 
-static void say_why(const char *upper, int r)
-{
-	if (r == -ENOSPC || r == -EDQUOT)
-		log_error("%s: no room left; it shows what it showed, run this again when there is "
-			  "room",
-			  upper);
-	else
-		log_error("%s: stopped: %s", upper, strerror(-r));
-}
-
-/* A new one: under this name may be what a run that was killed has left, which nobody needs, or
- * what came with the layer and leads out of it, as a symlink does. */
-static int make_own_work(int rootfd)
-{
-	if (mkdirat(rootfd, OWN_WORK_DIR, 0700) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return -errno;
-	if (unlinkat(rootfd, OWN_WORK_DIR, 0) < 0)
-		rmtree(rootfd, OWN_WORK_DIR);
-	return mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 ? -errno : 0;
-}
-
-/* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times,
- * also on failure. */
-static int prepare(int rootfd, struct mount_opts *opts, struct saved_attrs *times,
-		   bool *ret_is_kept, bool *ret_is_own_work)
-{
-	int r = upper_lock_alone(opts->upper, rootfd);
-
-	if (r < 0) {
-		log_error("upperdir %s %s", opts->upper,
-			  r == -EBUSY ? "is in use by a mount" : "cannot be locked");
-		return r;
-	}
-	r = saved_attrs_take(rootfd, times);
-	*ret_is_kept = r == 0;
-	*ret_is_own_work = !opts->work;
-	if (r == 0 && !opts->work) {
-		r = make_own_work(rootfd);
-		if (r == 0 && asprintf(&opts->work, "%s/" OWN_WORK_DIR, opts->upper) < 0) {
-			opts->work = NULL;
-			r = -ENOMEM;
-		}
-	}
-	if (r < 0)
-		say_why(opts->upper, r);
-	flock(rootfd, LOCK_UN);
-	return r;
-}
-
 static int flatten(struct mount_opts *opts, enum form form)
 {
 	_cleanup_(freep) char *upper = strdup(opts->upper);
@@ -192,7 +131,7 @@ static int flatten(struct mount_opts *opts, enum form form)
 		r = flatten_tree(&m.tree, draw, &p, &s);
 		progress_clear(&p);
 		if (r < 0)
-			say_why(upper, r);
+			offline_upper_say_why(upper, r);
 		else if (form == FORM_JSON)
 			print_json(upper, &s, 0);
 		else if (form == FORM_TEXT)
@@ -204,31 +143,14 @@ static int flatten(struct mount_opts *opts, enum form form)
 
 static int flatten_offline(struct mount_opts *opts, enum form form)
 {
-	_cleanup_(closep) int rootfd = -1;
-	struct saved_attrs times;
-	bool is_own_work = false, is_kept = false;
+	struct offline_upper upper;
 	int r;
 
-	umask(0);
-	signal(SIGXFSZ, SIG_IGN);
-	fd_cache_init();
-	file_guard_init();
 	if (offline_refuse_snapshots(opts->upper, "flatten") < 0)
 		return 1;
-	rootfd = open(opts->upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (rootfd < 0) {
-		log_error("cannot open upperdir %s: %s", opts->upper, strerror(errno));
-		return 1;
-	}
-	r = prepare(rootfd, opts, &times, &is_kept, &is_own_work);
-	if (r == 0)
-		r = flatten(opts, form);
-	if (r != -EBUSY) {
-		if (is_own_work)
-			rmtree(rootfd, OWN_WORK_DIR);
-		if (is_kept)
-			saved_attrs_put_back(rootfd, &times);
-	}
+	r = offline_upper_open(&upper, opts, "");
+	r = r ?: flatten(opts, form);
+	offline_upper_close(&upper);
 	return r != 0;
 }
 

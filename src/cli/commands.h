@@ -20,6 +20,7 @@ int cmd_profile(int argc, char **argv);
 int cmd_rollback(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_snapshots(int argc, char **argv);
+int cmd_squash(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_server(int argc, char **argv);

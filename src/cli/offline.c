@@ -54,6 +54,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 			a.is_in_place = true;
 		} else if (arg[0] != '-' && wants_path && !a.path) {
 			a.path = arg;
+		} else if (arg[0] != '-' && is_known(known, "SECOND") && !a.second) {
+			a.second = arg;
 		} else {
 			log_error("%s: %s",
 				  arg[0] == '-' ? "unknown option" : "unexpected argument", arg);
@@ -116,4 +118,20 @@ int offline_refuse_snapshots(const char *layer, const char *command)
 	log_error("%s has snapshots (veneer snapshot), which veneer %s does not take over", layer,
 		  command);
 	return -EOPNOTSUPP;
+}
+
+int offline_refuse_no_snapshots(const char *layer)
+{
+	_cleanup_(closep) int fd = open(layer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct branch_chain c = { 0 };
+	int r = fd < 0 ? -errno : branch_dir_load(fd, &c);
+
+	branch_chain_release(&c);
+	if (r == 0)
+		return 0;
+	log_error("%s: %s", layer,
+		  fd >= 0 && r == -ENOENT ? "it has no snapshots"
+		  : r == -EUCLEAN	  ? "the chain of its snapshots is damaged"
+					  : strerror(-r));
+	return r;
 }

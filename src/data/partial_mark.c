@@ -30,16 +30,28 @@ static int set_path(struct partial_xattr *m, const struct image_entry *e)
 	return 0;
 }
 
-/* Put the guard in place. Where only the guard has no room the file is changed all the same, as on
- * a full disk; `veneer check` tells. */
-static int put_guard(struct union_fs *t, int fd)
+int partial_mark_guard(const struct whiteout_style *style, int fd)
 {
-	int r = metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
+	int r = metacopy_guard_set(fd, metacopy_guard_for(style->has_trusted));
 
 	/* An upper on overlayfs itself, before Linux 6.7. */
-	if ((r == -EOPNOTSUPP || r == -EPERM) && t->style.has_trusted)
+	if ((r == -EOPNOTSUPP || r == -EPERM) && style->has_trusted)
 		r = metacopy_guard_set(fd, METACOPY_GUARD_USER);
-	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP && r != -EPERM)
+	return r;
+}
+
+bool partial_mark_needs_no_guard(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT || r == -E2BIG || r == -EOPNOTSUPP || r == -EPERM;
+}
+
+/* Where only the guard has no room the file is changed all the same, as on a full disk; `veneer
+ * check` tells. */
+static int put_guard(struct union_fs *t, int fd)
+{
+	int r = partial_mark_guard(&t->style, fd);
+
+	if (!partial_mark_needs_no_guard(r))
 		return r;
 	if (!atomic_exchange(&t->has_said_unguarded, true))
 		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file "
@@ -49,13 +61,11 @@ static int put_guard(struct union_fs *t, int fd)
 	return 0;
 }
 
-/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is
- * read by the same users. A path twice may be more than a file system has room for, 4 KiB for all
- * attributes on ext4: a mark that is followed without a seal (`is_covered`) then goes without. */
-static int write_mark(struct union_fs *t, int fd, const struct partial_xattr *m, bool is_covered)
+int partial_mark_write(const struct whiteout_style *style, int fd, const struct partial_xattr *m,
+		       bool is_covered)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
-	const bool has_seal = *m->path && t->style.has_trusted;
+	const bool has_seal = *m->path && style->has_trusted;
 	int r = partial_xattr_encode(m, &value);
 
 	if (r < 0)
@@ -94,7 +104,8 @@ int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = write_mark(t, fd, &m, *m.path && xattr_trust_covers(up, has_acl, false, st));
+	r = partial_mark_write(&t->style, fd, &m,
+			       *m.path && xattr_trust_covers(up, has_acl, false, st));
 	r = r ?: put_guard(t, fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
@@ -116,7 +127,7 @@ static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_cov
 				   .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
 	int r = set_path(&m, i->lower);
 
-	return r ?: write_mark(t, fd, &m, is_covered);
+	return r ?: partial_mark_write(&t->style, fd, &m, is_covered);
 }
 
 static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct stat *attributes,

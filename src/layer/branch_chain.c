@@ -123,6 +123,30 @@ int branch_chain_remove(struct branch_chain *c, uint64_t id)
 	return 0;
 }
 
+static bool is_among(uint64_t id, const uint64_t *ids, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		if (ids[k] == id)
+			return true;
+	return false;
+}
+
+int branch_chain_absorb(struct branch_chain *c, uint64_t id, const uint64_t *ids, size_t n)
+{
+	const struct branch_chain_entry *e;
+	int r = 0;
+
+	while (r == 0 && (e = branch_chain_by_id(c, id)) && is_among(e->parent, ids, n)) {
+		struct branch_chain_entry *top = &c->entries[e - c->entries];
+		const uint64_t gone = top->parent;
+		const struct branch_chain_entry *below = branch_chain_by_id(c, gone);
+
+		top->parent = below ? below->parent : 0;
+		r = branch_chain_remove(c, gone);
+	}
+	return r == -ENOENT ? -EUCLEAN : r;
+}
+
 void branch_chain_release(struct branch_chain *c)
 {
 	free(c->entries);

@@ -3,9 +3,12 @@
  * knows from the chain whether what it finds is to be finished or to be taken back. */
 #include "veneer/layer/branch_dir.h"
 
+#include "branch_store.h"
+
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_merge.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/mode_relax.h"
@@ -23,104 +26,47 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define CHAIN	  "chain"
-#define CHAIN_NEW "chain.new"
-#define NEW	  ".new"
-#define OLD	  ".old"
-#define DIGITS	  16
+#define NEW ".new"
+#define OLD ".old"
 
 #define LOCK_TRIES    200
 #define LOCK_RETRY_US 5000u
 
-struct place {
-	char name[DIGITS + sizeof(NEW)];
-};
-
-static struct place place_of(uint64_t id, const char *suffix)
-{
-	struct place p;
-
-	snprintf(p.name, sizeof(p.name), "%016" PRIx64 "%s", id, suffix);
-	return p;
-}
-
-static int open_dir(int dirfd, const char *name)
-{
-	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
-/* Where it cannot be opened there is one only if it can be seen: some file systems refuse such
- * names, and of a root that may not be searched nothing is shown. */
-static int open_branches(int rootfd)
-{
-	int fd = open_dir(rootfd, BRANCH_DIR_NAME);
-	struct stat st;
-
-	if (fd >= 0 || fd == -ENOENT)
-		return fd;
-	if (fstatat(rootfd, BRANCH_DIR_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == EIO || errno == ENOMEM ? -errno : -ENOENT;
-	return fd == -ELOOP || fd == -ENOTDIR ? -EUCLEAN : fd;
-}
-
 /* ---- reading ---- */
-
-static int read_text(int dir, char **ret, size_t *ret_len)
-{
-	_cleanup_(closep) int fd =
-		openat(dir, CHAIN, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	_cleanup_(freep) char *text = NULL;
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return errno == ELOOP ? -EUCLEAN : -errno;
-	if (!S_ISREG(st.st_mode) || st.st_size > BRANCH_CHAIN_BYTES)
-		return -EUCLEAN;
-	text = malloc((size_t)st.st_size + 1);
-	if (!text)
-		return -ENOMEM;
-	n = file_pread(fd, text, (size_t)st.st_size, 0);
-	if (n < 0)
-		return (int)n;
-	*ret_len = (size_t)n;
-	*ret = steal_ptr(&text);
-	return 0;
-}
 
 static int load(int dir, struct branch_chain *ret)
 {
-	_cleanup_(freep) char *text = NULL;
-	size_t len = 0;
-	int r = read_text(dir, &text, &len);
+	int r = branch_store_read(dir, ret);
 
-	return r ?: branch_chain_parse(text, len, ret);
+	return r ?: branch_merge_look(dir, ret);
 }
 
 int branch_dir_load(int rootfd, struct branch_chain *ret)
 {
-	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 
 	return dir < 0 ? dir : load(dir, ret);
 }
 
 int branch_dir_open(int rootfd, uint64_t id)
 {
-	_cleanup_(closep) int dir = open_branches(rootfd);
-	int fd = dir < 0 ? dir : open_dir(dir, place_of(id, "").name);
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
+	int fd = dir < 0 ? dir : branch_store_open_at(dir, branch_store_place_of(id, "").name);
 
 	/* A crash came before it got its name, and nobody who may write has been here since. */
-	return dir >= 0 && fd == -ENOENT ? open_dir(dir, place_of(id, NEW).name) : fd;
+	return dir >= 0 && fd == -ENOENT
+		       ? branch_store_open_at(dir, branch_store_place_of(id, NEW).name)
+		       : fd;
 }
 
 char *branch_dir_path(const char *root, uint64_t id)
 {
 	char *ret;
 
-	return asprintf(&ret, "%s/" BRANCH_DIR_NAME "/%s", root, place_of(id, "").name) < 0 ? NULL
-											    : ret;
+	return asprintf(&ret, "%s/" BRANCH_DIR_NAME "/%s", root,
+			branch_store_place_of(id, "").name) < 0
+		       ? NULL
+		       : ret;
 }
 
 /* ---- moving ---- */
@@ -152,7 +98,7 @@ static int add_name(struct names *l, const char *name)
 /* All that moves but the map: a listing is not to be changed meanwhile. */
 static int list(int dirfd, struct names *ret)
 {
-	int fd = open_dir(dirfd, "."), r = 0;
+	int fd = branch_store_open_at(dirfd, "."), r = 0;
 	struct dirent *de;
 	DIR *d;
 
@@ -203,36 +149,6 @@ static int drop_map(int dirfd)
 	return unlinkat(dirfd, MAPFILE_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* These are of the bytes and the numbers of one inode. */
-static bool is_of_one_inode(const char *attr)
-{
-	return !strcmp(attr, "security.ima") || !strcmp(attr, "security.evm");
-}
-
-static int copy_xattrs(int from, int to)
-{
-	_cleanup_(freep) char *names = NULL;
-	ssize_t len = xattr_list_alloc(from, "", &names);
-
-	if (len < 0)
-		return len == -EOPNOTSUPP ? 0 : (int)len;
-	for (const char *s = names; s && s < names + len; s += strlen(s) + 1) {
-		_cleanup_(freep) char *value = NULL;
-		ssize_t n = xattr_get_alloc(from, "", s, &value);
-		int r = n == -ENODATA || is_of_one_inode(s) ? 0
-			: n < 0				    ? (int)n
-				: xattr_set(to, "", s, value, (size_t)n, 0);
-
-		/* A label is the policy's to give. */
-		if (r == -EPERM && !strncmp(s, "security.", strlen("security.")))
-			r = 0;
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 /* As the root was, so that it looks the same where a mount shows it as its own; but for its times,
  * and for its mode, which must let its owner in. */
 static int copy_root(int rootfd, const struct stat *st, int to)
@@ -244,7 +160,7 @@ static int copy_root(int rootfd, const struct stat *st, int to)
 		return -errno;
 	if (fchmod(to, (st->st_mode & 07777) | 0700) < 0)
 		return -errno;
-	return copy_xattrs(rootfd, to);
+	return xattr_copy(rootfd, to, NULL);
 }
 
 /* Of a root that entries were moved from or to: programs see no other time of it. */
@@ -290,7 +206,8 @@ static void drop_other_xattrs(int from, int to)
  * what cannot be set is said and no more. */
 static void adopt_root(int rootfd, int dir, uint64_t head)
 {
-	_cleanup_(closep) int from = open_dir(dir, place_of(head, "").name);
+	_cleanup_(closep) int from =
+		branch_store_open_at(dir, branch_store_place_of(head, "").name);
 	struct stat st, own;
 	int r = from < 0 ? from : fstat(from, &st) < 0 || fstat(rootfd, &own) < 0 ? -errno : 0;
 
@@ -300,7 +217,7 @@ static void adopt_root(int rootfd, int dir, uint64_t head)
 	r = r ?: mode_relax_chmod(rootfd, st.st_mode & 07777);
 	if (r == 0) {
 		drop_other_xattrs(from, rootfd);
-		r = copy_xattrs(from, rootfd);
+		r = xattr_copy(from, rootfd, NULL);
 		restore_times(rootfd, &st);
 	}
 	if (r < 0)
@@ -309,37 +226,6 @@ static void adopt_root(int rootfd, int dir, uint64_t head)
 }
 
 /* ---- the chain ---- */
-
-static int write_text(int dir, const char *text, size_t len, bool is_volatile)
-{
-	_cleanup_(closep) int fd =
-		openat(dir, CHAIN_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int r;
-
-	if (fd < 0)
-		return -errno;
-	r = file_pwrite(fd, text, len, 0);
-	if (r == 0 && !is_volatile && fdatasync(fd) < 0)
-		r = -errno;
-	if (r == 0 && renameat(dir, CHAIN_NEW, dir, CHAIN) < 0)
-		r = -errno;
-	if (r < 0)
-		unlinkat(dir, CHAIN_NEW, 0);
-	return r;
-}
-
-static int store(int dir, const struct branch_chain *next, bool is_volatile)
-{
-	_cleanup_(freep) char *text = NULL;
-	size_t len;
-	int r = branch_chain_format(next, &text, &len);
-
-	r = r ?: write_text(dir, text, len, is_volatile);
-	/* It holds from here on, whatever a sync says. */
-	if (r == 0 && !is_volatile && fsync(dir) < 0)
-		log_error("cannot sync the chain of snapshots: %s", strerror(errno));
-	return r;
-}
 
 static int draw_id(const struct branch_chain *c, uint64_t *ret)
 {
@@ -400,7 +286,7 @@ static int make_branches(int rootfd)
 
 	if (mkdirat(rootfd, BRANCH_DIR_NAME, 0700) < 0 && errno != EEXIST)
 		return -errno;
-	fd = open_branches(rootfd);
+	fd = branch_store_open_all(rootfd);
 	if (fd >= 0) {
 		xattr_remove(fd, "", "system.posix_acl_default");
 		xattr_remove(fd, "", "system.posix_acl_access");
@@ -410,12 +296,12 @@ static int make_branches(int rootfd)
 
 static int make_dir(int rootfd, const struct stat *st, int dir, uint64_t id)
 {
-	const struct place p = place_of(id, NEW);
+	const struct branch_store_place p = branch_store_place_of(id, NEW);
 	int to, r;
 
 	if (mkdirat(dir, p.name, 0700) < 0)
 		return -errno;
-	to = open_dir(dir, p.name);
+	to = branch_store_open_at(dir, p.name);
 	r = to < 0 ? to : copy_root(rootfd, st, to);
 	if (r == 0)
 		return to;
@@ -432,7 +318,7 @@ static void take_back(int rootfd, int dir, int to, uint64_t id)
 	if (r < 0)
 		log_error("cannot take back a snapshot that failed: %s", strerror(-r));
 	else
-		unlinkat(dir, place_of(id, NEW).name, AT_REMOVEDIR);
+		unlinkat(dir, branch_store_place_of(id, NEW).name, AT_REMOVEDIR);
 }
 
 static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
@@ -447,7 +333,7 @@ static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
 	r = move_all(rootfd, to);
 	note_time(to, st);
 	r = r ?: settle(rootfd, is_volatile) ?: drop_map(rootfd);
-	r = r ?: store(dir, next, is_volatile);
+	r = r ?: branch_store_write(dir, next, is_volatile);
 	if (r < 0)
 		take_back(rootfd, dir, to, id);
 	return r;
@@ -470,8 +356,8 @@ int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bo
 	if (r == 0 && next->head != id)
 		adopt_root(rootfd, dir, next->head);
 	/* It is taken, whatever its name; the next mount looks after that. */
-	if (r == 0 && renameat2(dir, place_of(id, NEW).name, dir, place_of(id, "").name,
-				RENAME_NOREPLACE) < 0)
+	if (r == 0 && renameat2(dir, branch_store_place_of(id, NEW).name, dir,
+				branch_store_place_of(id, "").name, RENAME_NOREPLACE) < 0)
 		log_error("cannot name a snapshot: %s", strerror(errno));
 	return r;
 }
@@ -480,7 +366,7 @@ int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bo
 
 int branch_dir_lock(int rootfd)
 {
-	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 
 	if (dir < 0)
 		return dir;
@@ -516,12 +402,13 @@ int branch_dir_is_held(int rootfd)
  * again, by what the chain says. */
 static int remove_one(int dir, uint64_t id, const struct branch_chain *next)
 {
-	const struct place old = place_of(id, OLD), own = place_of(id, "");
+	const struct branch_store_place old = branch_store_place_of(id, OLD),
+					own = branch_store_place_of(id, "");
 	int r;
 
 	if (renameat2(dir, own.name, dir, old.name, RENAME_NOREPLACE) < 0)
 		return -errno;
-	r = store(dir, next, false);
+	r = branch_store_write(dir, next, false);
 	if (r < 0) {
 		renameat2(dir, old.name, dir, own.name, RENAME_NOREPLACE);
 		return r;
@@ -533,7 +420,7 @@ static int remove_one(int dir, uint64_t id, const struct branch_chain *next)
 int branch_dir_delete(int rootfd, const char *name)
 {
 	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
-	_cleanup_(closep) int dir = open_branches(rootfd), fd = -1;
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd), fd = -1;
 	const struct branch_chain_entry *e;
 	uint64_t id;
 	int r = dir < 0 ? dir : load(dir, &chain);
@@ -547,7 +434,7 @@ int branch_dir_delete(int rootfd, const char *name)
 	r = branch_chain_remove(&chain, id);
 	if (r < 0)
 		return r;
-	fd = open_dir(dir, place_of(id, "").name);
+	fd = branch_store_open_at(dir, branch_store_place_of(id, "").name);
 	if (fd < 0)
 		return fd == -ENOENT ? -EUCLEAN : fd;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
@@ -559,33 +446,36 @@ int branch_dir_delete(int rootfd, const char *name)
 
 static int recover_old(int dir, uint64_t id, const struct branch_chain *chain)
 {
-	const struct place old = place_of(id, OLD);
+	const struct branch_store_place old = branch_store_place_of(id, OLD);
 
 	if (!branch_chain_by_id(chain, id)) {
 		rmtree(dir, old.name);
 		return 0;
 	}
-	return renameat2(dir, old.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0 ? -errno
-											  : 0;
+	return renameat2(dir, old.name, dir, branch_store_place_of(id, "").name, RENAME_NOREPLACE) <
+			       0
+		       ? -errno
+		       : 0;
 }
 
 static int recover_taken(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
 {
-	const struct place p = place_of(id, NEW);
+	const struct branch_store_place p = branch_store_place_of(id, NEW);
 	struct stat st;
 
 	if (chain->head && chain->head != id)
 		adopt_root(rootfd, dir, chain->head);
 	else if (fstatat(dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		recover_time(rootfd, &st);
-	return renameat2(dir, p.name, dir, place_of(id, "").name, RENAME_NOREPLACE) < 0 ? -errno
-											: 0;
+	return renameat2(dir, p.name, dir, branch_store_place_of(id, "").name, RENAME_NOREPLACE) < 0
+		       ? -errno
+		       : 0;
 }
 
 /* An empty one has no time yet, and the root has its own. */
 static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_chain *chain)
 {
-	const struct place p = place_of(id, NEW);
+	const struct branch_store_place p = branch_store_place_of(id, NEW);
 	_cleanup_(names_release) struct names l = { 0 };
 	_cleanup_(closep) int from = -1;
 	struct stat st;
@@ -593,7 +483,7 @@ static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_cha
 
 	if (branch_chain_by_id(chain, id))
 		return recover_taken(rootfd, dir, id, chain);
-	from = open_dir(dir, p.name);
+	from = branch_store_open_at(dir, p.name);
 	r = from < 0 ? from : fstat(from, &st) < 0 ? -errno : list(from, &l);
 	r = r < 0 ? r : move_all(from, rootfd) ?: drop_map(from);
 	if (r == 0 && l.n)
@@ -601,15 +491,6 @@ static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_cha
 	if (r == 0 && unlinkat(dir, p.name, AT_REMOVEDIR) < 0)
 		r = -errno;
 	return r;
-}
-
-/* "<id>.new", or with the other suffix, and nothing else. */
-static bool read_id(const char *name, const char *suffix, uint64_t *ret)
-{
-	char *end;
-
-	*ret = strtoull(name, &end, 16);
-	return *ret && !strcmp(place_of(*ret, suffix).name, name);
 }
 
 /* Where the file system keeps no order a crash may bring back the name that the map of a snapshot
@@ -621,7 +502,8 @@ static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
 	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink < 2)
 		return 0;
 	for (size_t k = 0; k < chain->n; k++) {
-		_cleanup_(closep) int fd = open_dir(dir, place_of(chain->entries[k].id, "").name);
+		_cleanup_(closep) int fd = branch_store_open_at(
+			dir, branch_store_place_of(chain->entries[k].id, "").name);
 
 		if (fd >= 0 && is_same_map(rootfd, fd))
 			return drop_map(rootfd);
@@ -633,7 +515,7 @@ static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
 
 int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *ret)
 {
-	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 	_cleanup_(names_release) struct names l = { 0 };
 	int r = dir == -ENOENT ? 0 : dir < 0 ? dir : list(dir, &l);
 
@@ -641,7 +523,7 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 	for (size_t k = 0; k < l.n; k++) {
 		uint64_t id;
 
-		if (!read_id(l.names[k], NEW, &id) || branch_chain_by_id(chain, id))
+		if (!branch_store_is_place(l.names[k], NEW, &id) || branch_chain_by_id(chain, id))
 			continue;
 		if (*ret)
 			return -EUCLEAN;
@@ -653,7 +535,7 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 int branch_dir_recover(int rootfd)
 {
 	MODE_RELAX_SCOPE(rootfd, "");
-	_cleanup_(closep) int dir = open_branches(rootfd);
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
 	_cleanup_(names_release) struct names l = { 0 };
 	int r;
@@ -663,13 +545,13 @@ int branch_dir_recover(int rootfd)
 	r = load(dir, &chain);
 	if (r == -ENOENT)
 		r = 0;
-	r = r ?: list(dir, &l);
+	r = r ?: branch_merge_recover(dir, &chain) ?: list(dir, &l);
 	for (size_t k = 0; k < l.n && r == 0; k++) {
 		uint64_t id;
 
-		if (read_id(l.names[k], NEW, &id))
+		if (branch_store_is_place(l.names[k], NEW, &id))
 			r = recover_one(rootfd, dir, id, &chain);
-		else if (read_id(l.names[k], OLD, &id))
+		else if (branch_store_is_place(l.names[k], OLD, &id))
 			r = recover_old(dir, id, &chain);
 	}
 	return r ?: recover_map(rootfd, dir, &chain);

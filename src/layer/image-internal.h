@@ -2,8 +2,8 @@
 /* The inside of an image: image.c asks, image_load.c reads directories. */
 #pragma once
 
-#include "path_resolve.h"
 #include "veneer/layer/image.h"
+#include "veneer/layer/path_resolve.h"
 #include "veneer/layer/xino.h"
 #include "veneer/sys/watch.h"
 

@@ -15,12 +15,13 @@
  *    are. What other files are is seen by the watch on their directory. Of static layers it
  *    believes that they do not change. */
 #include "image-internal.h"
-#include "snapshot_ino.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/singleflight.h"
 #include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/snapshot_ino.h"
+#include "veneer/layer/snapshot_links.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
@@ -409,8 +410,10 @@ static int stat_child(struct image *img, struct image_entry *e, int fd, struct s
 
 	/* Before the watch too: so that to find the inode takes no I/O then, with others
 	 * waiting. */
-	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+	int r = snapshot_links_stat(img->layers[e->layer], fd, e->name, st);
+
+	if (r < 0)
+		return r;
 	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings
 	 * of FUSE servers often mean nothing.) */
 	if (watch_is_current(img->watch) &&
@@ -427,7 +430,7 @@ static int stat_child(struct image *img, struct image_entry *e, int fd, struct s
 	} else {
 		watch_file(w, fd, e->name);
 	}
-	return fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	return snapshot_links_stat(img->layers[e->layer], fd, e->name, st);
 }
 
 /* ret_is_merged: more than one layer may have a part in a directory. */

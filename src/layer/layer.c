@@ -4,8 +4,10 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/snapshot_links.h"
 #include "veneer/sys/mmap_cache.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
@@ -109,6 +111,15 @@ void layer_trust_remote(struct layer *l)
 	l->is_static = fstatfs(l->rootfd, &fs) == 0 && !watch_sees_type(fs.f_type);
 }
 
+void layer_note_snapshot(struct layer *l)
+{
+	struct stat st;
+
+	l->is_snapshot = true;
+	snapshot_links_attach(l);
+	l->has_numbers = fstatat(l->rootfd, BRANCH_DIR_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 struct layer *layer_ref(struct layer *l)
 {
 	l->refs++;
@@ -123,6 +134,7 @@ void layer_unref(struct layer *l)
 		mmap_cache_forget(l);
 	if (l->map)
 		mapfile_close(l->map);
+	snapshot_links_detach(l);
 	mutex_destroy(&l->map_lock);
 	mutex_destroy(&l->clone_lock);
 	closep(&l->readonly_root);

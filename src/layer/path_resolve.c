@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "path_resolve.h"
+#include "veneer/layer/path_resolve.h"
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
@@ -154,6 +154,22 @@ ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, co
 		strcpy(here, s.path);
 	}
 	return -ENOENT;
+}
+
+int path_resolve_descend(struct layer *const *layers, size_t from, size_t to, char path[PATH_MAX])
+{
+	struct path_resolve_step s;
+
+	for (size_t i = from; i < to; i++) {
+		int r = path_resolve_visit(layers[i], path, &s);
+
+		if (r < 0)
+			return r;
+		if (s.kind != PATH_RESOLVE_ABSENT || !s.has_below)
+			return -ENOENT;
+		strcpy(path, s.path);
+	}
+	return 0;
 }
 
 static int add_directory(struct path_resolve_list *l, size_t layer, const char *path)

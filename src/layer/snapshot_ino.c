@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snapshot_ino.h"
+#include "veneer/layer/snapshot_ino.h"
+
+#include "image-internal.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/snapshot_number.h"
 #include "veneer/sys/path.h"
 
 #include <fcntl.h>
@@ -12,6 +15,8 @@
 struct spot {
 	size_t idx;
 	char path[PATH_MAX];
+	size_t top; /* what it is in the tree of layers[top..) is asked, too */
+	char at_top[PATH_MAX];
 };
 
 /* The first of layers[from..n) that has something at spot->path, which must be of that kind. 0;
@@ -23,6 +28,8 @@ static int find_below(struct image *img, size_t from, enum path_resolve_kind kin
 		struct path_resolve_step step;
 		int r = path_resolve_visit(img->layers[k], spot->path, &step);
 
+		if (k == spot->top)
+			strcpy(spot->at_top, spot->path);
 		if (r < 0)
 			return r;
 		if (step.kind == kind) {
@@ -61,22 +68,46 @@ static int below_copy(struct image *img, int fd, bool is_regular, struct spot *s
 			  is_regular ? PATH_RESOLVE_REGULAR : PATH_RESOLVE_OTHER, spot);
 }
 
+static size_t index_of(const struct image *img, const struct layer *l)
+{
+	size_t k = 0;
+
+	while (k < img->n && img->layers[k] != l)
+		k++;
+	return k;
+}
+
+/* s is the last part of a file that is not in layers[top..), and stands over one that is. */
+static int note_top(struct image *img, struct source *s, struct spot *spot)
+{
+	int r = source_path_below(s, spot->at_top);
+
+	return r
+		       ?: path_resolve_descend(img->layers, index_of(img, s->layer) + 1, spot->top,
+					       spot->at_top);
+}
+
 /* The bottom of the chain of a partial file. */
 static int below_partial(struct image *img, struct spot *spot)
 {
 	struct source *top, *s;
 	int r = source_new(img->layers, img->n, spot->idx, spot->path, &top, NULL);
+	size_t idx = spot->idx;
 
 	if (r < 0)
 		return r;
-	for (s = top; s->below; s = s->below)
-		;
-	r = s == top ? -ENOENT : 0;
-	for (size_t k = spot->idx + 1; s != top && k < img->n; k++)
-		if (img->layers[k] == s->layer)
-			spot->idx = k;
-	if (r == 0)
+	for (s = top; s->below && r == 0; s = s->below) {
+		const size_t next = index_of(img, s->below->layer);
+
+		if (idx < spot->top && next >= spot->top)
+			r = note_top(img, s, spot);
+		idx = next;
+	}
+	r = r ?: s == top ? -ENOENT : 0;
+	if (r == 0) {
+		spot->idx = idx;
 		strcpy(spot->path, s->path);
+	}
 	source_free(top);
 	return r;
 }
@@ -92,27 +123,61 @@ static int step_down(struct image *img, int fd, mode_t mode, struct spot *spot)
 	return r == -ENOENT ? below_copy(img, fd, S_ISREG(mode), spot) : r;
 }
 
-bool snapshot_ino_find(struct image *img, size_t idx, const char *path, struct snapshot_ino *ret)
+/* Down from *spot to the object whose number is shown. 0 or -errno. */
+static int go_down(struct image *img, struct spot *spot, struct snapshot_ino *ret)
 {
-	struct spot spot = { .idx = idx };
-
-	if (strlen(path) >= sizeof(spot.path))
-		return false;
-	strcpy(spot.path, path);
 	/* Each step goes to a lower layer. */
 	for (;;) {
-		struct layer *l = img->layers[spot.idx];
-		_cleanup_(closep) int fd = path_open(l->rootfd, spot.path, O_PATH | O_NOFOLLOW, 0);
-		struct spot next = spot;
+		struct layer *l = img->layers[spot->idx];
+		_cleanup_(closep) int fd = path_open(l->rootfd, spot->path, O_PATH | O_NOFOLLOW, 0);
+		struct spot next = *spot;
 		struct stat st;
+		uint64_t number;
+		int r;
 
-		if (fd < 0 || fstat(fd, &st) < 0 ||
-		    layer_inner_mount(l, fd, &ret->mount, &ret->ino) < 0)
-			return false;
-		if (!l->is_snapshot || step_down(img, fd, st.st_mode, &next) < 0) {
-			ret->layer = l;
-			return true;
+		if (fd < 0 || fstat(fd, &st) < 0)
+			return fd < 0 ? fd : -errno;
+		r = layer_inner_mount(l, fd, &ret->mount, &ret->ino);
+		ret->layer = l;
+		if (r < 0)
+			return r;
+		if (l->has_numbers && snapshot_number_read(fd, "", l->is_doubted, &number)) {
+			ret->ino = number;
+			return 0;
 		}
-		spot = next;
+		if (!l->is_snapshot || step_down(img, fd, st.st_mode, &next) < 0)
+			return 0;
+		*spot = next;
 	}
+}
+
+static int begin(size_t idx, const char *path, size_t top, struct spot *ret)
+{
+	if (strlen(path) >= sizeof(ret->path))
+		return -ENAMETOOLONG;
+	*ret = (struct spot){ .idx = idx, .top = top };
+	strcpy(ret->path, path);
+	return 0;
+}
+
+bool snapshot_ino_find(struct image *img, size_t idx, const char *path, struct snapshot_ino *ret)
+{
+	struct spot spot;
+
+	return begin(idx, path, SIZE_MAX, &spot) == 0 && go_down(img, &spot, ret) == 0;
+}
+
+int snapshot_ino_descend(struct image *img, size_t idx, const char *path, size_t top,
+			 uint64_t *ret_ino, char ret_path[PATH_MAX])
+{
+	struct snapshot_ino found;
+	struct spot spot;
+	int r = begin(idx, path, top, &spot);
+
+	r = r ?: go_down(img, &spot, &found);
+	if (r < 0)
+		return r;
+	*ret_ino = found.ino;
+	strcpy(ret_path, spot.at_top);
+	return spot.idx >= top;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/layer/source.h"
 
-#include "path_resolve.h"
 #include "source_mark.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
@@ -9,6 +8,7 @@
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/path_resolve.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/sys/path.h"
@@ -331,6 +331,18 @@ static int examine(struct source *s, struct stat *st, struct partial_xattr *mark
 	}
 	s->is_hollow = r == SOURCE_MARK_BELOW;
 	return r;
+}
+
+int source_path_below(struct source *s, char ret[PATH_MAX])
+{
+	char name[NAME_BELOW_MAX];
+	struct partial_xattr mark;
+	struct stat st;
+	int r = examine(s, &st, &mark, name);
+
+	if (r < 0)
+		return r;
+	return r == SOURCE_MARK_OWN ? -ENOENT : path_below(s, name, ret);
 }
 
 /* s, partial, whose mark leads to a file with this stat. */

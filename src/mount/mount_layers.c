@@ -97,7 +97,7 @@ static int add_snapshot(struct building *b, int rootfd, const char *path, uint64
 	/* The chain has it, so nobody removes it. */
 	r = add(b, branch_dir_open(rootfd, id), there, "snapshot");
 	if (r == 0)
-		b->l->layers[b->l->n - 1]->is_snapshot = true;
+		layer_note_snapshot(b->l->layers[b->l->n - 1]);
 	return r;
 }
 

@@ -395,6 +395,46 @@ static bool read_progress(const struct wire_message *m, struct promote_worker_pr
 		      &ret->nfiles, &ret->left, &ret->bytes, &ret->cloned, &ret->nbytes) >= 5;
 }
 
+/* What is said of work that takes long. */
+struct follower {
+	bool (*take)(void *arg, const struct wire_message *m); /* false: it makes no sense */
+	void *arg;
+};
+
+static int follow(int fd, const struct wire_message *ask, const struct follower *f, char *err,
+		  size_t err_size)
+{
+	struct client_packet p = { .m.type = WIRE_TEXT };
+	int r = client_say(fd, ask, NULL, 0);
+
+	snprintf(err, err_size, "the server is gone");
+	while (r == 0 && p.m.type != WIRE_OK) {
+		r = client_hear(fd, FLATTEN_WAIT_MS, CLIENT_ANY, &p, err, err_size);
+		if (r == 0 && p.m.type != WIRE_OK &&
+		    (p.m.type != WIRE_TEXT || !f->take(f->arg, &p.m)))
+			r = -EBADMSG;
+	}
+	if (r == -EBADMSG)
+		snprintf(err, err_size, "the server's answer cannot be understood");
+	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
+}
+
+struct flattening {
+	void (*step)(void *arg, const struct promote_worker_progress *s);
+	void *arg;
+};
+
+static bool take_flattened(void *arg, const struct wire_message *m)
+{
+	const struct flattening *f = arg;
+	struct promote_worker_progress s;
+	const bool is_ours = read_progress(m, &s);
+
+	if (is_ours)
+		f->step(f->arg, &s);
+	return is_ours;
+}
+
 int client_flatten(int fd, const struct stat *root,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size)
@@ -403,21 +443,43 @@ int client_flatten(int fd, const struct stat *root,
 					  .dev_major = major(root->st_dev),
 					  .dev_minor = minor(root->st_dev),
 					  .size = root->st_ino };
-	struct client_packet p = { .m.type = WIRE_TEXT };
-	struct promote_worker_progress s;
-	int r = client_say(fd, &ask, NULL, 0);
+	struct flattening f = { step, arg };
 
-	snprintf(err, err_size, "the server is gone");
-	while (r == 0 && p.m.type != WIRE_OK) {
-		r = client_hear(fd, FLATTEN_WAIT_MS, CLIENT_ANY, &p, err, err_size);
-		if (r == 0 && p.m.type == WIRE_TEXT && read_progress(&p.m, &s))
-			step(arg, &s);
-		else if (r == 0 && p.m.type != WIRE_OK)
-			r = -EBADMSG;
-	}
-	if (r == -EBADMSG)
-		snprintf(err, err_size, "the server's answer cannot be understood");
-	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
+	return follow(fd, &ask, &(struct follower){ take_flattened, &f }, err, err_size);
+}
+
+struct squashing {
+	void (*step)(void *arg, const struct client_squashed *s);
+	void *arg;
+};
+
+static bool take_squashed(void *arg, const struct wire_message *m)
+{
+	const struct squashing *q = arg;
+	struct client_squashed s;
+	char text[128];
+
+	if (m->text_len >= sizeof(text))
+		return false;
+	memcpy(text, m->text, m->text_len);
+	text[m->text_len] = '\0';
+	if (sscanf(text, "%zu %" SCNu64 " %" SCNu64, &s.n, &s.entries, &s.bytes) != 3)
+		return false;
+	q->step(q->arg, &s);
+	return true;
+}
+
+int client_squash(int fd, const struct client_squash_ask *ask, char *err, size_t err_size)
+{
+	const struct wire_message m = { .type = WIRE_SQUASH,
+					.dev_major = major(ask->root->st_dev),
+					.dev_minor = minor(ask->root->st_dev),
+					.size = ask->root->st_ino,
+					.text = ask->names,
+					.text_len = strlen(ask->names) };
+	struct squashing q = { ask->step, ask->arg };
+
+	return follow(fd, &m, &(struct follower){ take_squashed, &q }, err, err_size);
 }
 
 /* The answer to SNAPSHOT or ROLLBACK. */

@@ -6,8 +6,8 @@
 #include "client_conn.h"
 
 #include "handoff_message.h"
+#include "mount_request.h"
 #include "sandbox.h"
-#include "snapshot_take.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/human_units.h"
@@ -21,6 +21,7 @@
 #include "veneer/sys/peer.h"
 #include "veneer/sys/sock.h"
 #include "wire.h"
+#include "wire_send.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -35,7 +36,6 @@
 #define CHANGE_WAIT_MS 5000 /* until a change that is being made counts as one that hangs */
 #define MOUNT_WAIT_MS  60000 /* from READY until the client has mounted */
 #define TEXT_PIECE     (WIRE_PAYLOAD_MAX / 2)
-#define PROGRESS_MS    200 /* how often a client that waits for a long work is told of it */
 #define SHARE_TRIES    3
 #define FUSE_MAJOR     10
 #define FUSE_MINOR     229
@@ -47,8 +47,7 @@ struct client_conn {
 	bool is_greeted;
 	bool fits; /* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
-	struct mount_table_target target; /* WIRE_FLATTEN; SNAPSHOT and ROLLBACK, with names: */
-	char snapshot[BRANCH_CHAIN_NAME_MAX + 1], back_to[BRANCH_CHAIN_NAME_MAX + 1];
+	struct mount_request request; /* of types that are one */
 	struct mount_dirs dirs;
 	struct mount_record mount_record; /* the rest of what a mount is asked for with */
 };
@@ -62,10 +61,7 @@ struct packet {
 
 static int say(struct client_conn *c, const struct wire_message *m)
 {
-	_cleanup_(buf_release) struct buf b = { 0 };
-	int r = wire_encode(m, &b);
-
-	return r < 0 ? r : sock_send(c->fd, b.data, b.len, NULL, 0, SEND_WAIT_MS);
+	return wire_send(c->fd, m);
 }
 
 static int say_type(struct client_conn *c, enum wire_type type)
@@ -75,8 +71,7 @@ static int say_type(struct client_conn *c, enum wire_type type)
 
 static int say_text(struct client_conn *c, enum wire_type type, const char *text, size_t len)
 {
-	return say(c, &(struct wire_message){
-			      .type = type, .count = 1, .text = text, .text_len = len });
+	return wire_send_text(c->fd, type, text, len);
 }
 
 static void refuse(struct client_conn *c, const char *fmt, ...)
@@ -293,9 +288,8 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 		return CLIENT_CONN_OVER;
 	c->mount_record.argc = m->count;
 	c->mount_record.flags = m->flags;
-	c->target = (struct mount_table_target){ m->dev_major, m->dev_minor, m->size };
-	if (m->type == WIRE_SNAPSHOT || m->type == WIRE_ROLLBACK)
-		snapshot_take_names(m, c->back_to, c->snapshot);
+	if (mount_request_is_one(m->type))
+		mount_request_read(&c->request, m);
 	if (m->type == WIRE_UPGRADE)
 		c->fits = handoff_message_fits(m->text, m->text_len);
 	return CLIENT_CONN_ASKED;
@@ -394,8 +388,7 @@ enum client_conn_state client_conn_receive(struct client_conn *c)
 
 bool client_conn_takes_long(const struct client_conn *c)
 {
-	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN || c->asked == WIRE_SNAPSHOT ||
-	       c->asked == WIRE_ROLLBACK;
+	return c->asked == WIRE_MOUNT || mount_request_is_one(c->asked);
 }
 
 void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
@@ -664,81 +657,6 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 		say_type(c, WIRE_OK);
 }
 
-struct pending_client {
-	const struct mount_table_target *target;
-	struct promote_worker_job *job;
-	int result; /* -ENOENT: no mount fits */
-};
-
-static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
-{
-	struct pending_client *a = arg;
-
-	if (a->result == -ENOENT && mount_table_is_at(m, at, a->target))
-		a->result = m->promote ? promote_worker_ask(m->promote, &a->job) : -EROFS;
-}
-
-static int say_progress(struct client_conn *c, const struct promote_worker_progress *s)
-{
-	char text[128];
-
-	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes,
-		 s->cloned, s->nbytes);
-	return say_text(c, WIRE_TEXT, text, strlen(text));
-}
-
-static void say_elsewhere(struct client_conn *c)
-{
-	static const char text[] = "this server has no such mount, and no mount of such an upper";
-
-	say(c, &(struct wire_message){ .type = WIRE_ERROR,
-				       .count = WIRE_EXIT_ELSEWHERE,
-				       .text = text,
-				       .text_len = sizeof(text) - 1 });
-}
-
-/* The work is the mount's own; here it is waited for, until nobody listens any more. */
-static void answer_flatten(struct client_conn *c, const struct client_conn_host *host)
-{
-	struct pending_client a = { .target = &c->target, .result = -ENOENT };
-	struct promote_worker_progress s;
-	int r, said;
-
-	mount_table_each(host->mount_table, ask_mount, &a);
-	if (a.result == -ENOENT) {
-		say_elsewhere(c);
-		return;
-	}
-	if (a.result < 0) {
-		say_error(c, a.result == -EBUSY ? "somebody else is flattening it"
-						: strerror(-a.result));
-		return;
-	}
-	do {
-		r = promote_worker_job_wait(a.job, PROGRESS_MS, &s);
-		said = say_progress(c, &s);
-	} while (r == 1 && said == 0);
-	promote_worker_job_free(a.job);
-	if (r < 0)
-		say_error(c, r == -ECANCELED ? "the mount ended meanwhile" : strerror(-r));
-	else if (said == 0)
-		say_type(c, WIRE_OK);
-}
-
-static void answer_snapshot(struct client_conn *c, const struct client_conn_host *host)
-{
-	char err[PATH_MAX * 2] = "";
-	int r = snapshot_take(host->mount_table, &c->target, c->back_to, c->snapshot, err,
-			      sizeof(err));
-
-	if (r == -ENOENT)
-		say_elsewhere(c);
-	else if (r < 0)
-		say_error(c, err);
-	else if (say_text(c, WIRE_TEXT, c->snapshot, strlen(c->snapshot)) == 0)
-		say_type(c, WIRE_OK);
-}
-
 /* A supervisor that was killed hands nothing over, nor does another server follow us. */
 static bool has_supervisor(struct supervisor_state *l)
 {
@@ -786,10 +704,8 @@ void client_conn_answer(struct client_conn *c, const struct client_conn_host *ho
 		answer_mount(c, host->mount_table);
 	else if (c->asked == WIRE_STATS)
 		answer_stats(c, host);
-	else if (c->asked == WIRE_FLATTEN)
-		answer_flatten(c, host);
-	else if (c->asked == WIRE_SNAPSHOT || c->asked == WIRE_ROLLBACK)
-		answer_snapshot(c, host);
+	else if (mount_request_is_one(c->asked))
+		mount_request_answer(&c->request, c->fd, host->mount_table);
 	else if (c->asked == WIRE_UPGRADE)
 		answer_upgrade(c, host->supervisor_state, host->mount_table);
 	else

@@ -540,7 +540,10 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 	/* To take it down takes as long as it is large, and requests wait meanwhile. */
 	struct image *image = image_ref(s->mount.tree.image);
 	char err[PATH_MAX * 2] = "";
-	int e, done = upper < 0 ? -errno : mount_freeze_check(&s->mount);
+	int e, done = upper < 0 ? -errno : 0;
+
+	if (done == 0 && !p->step->keeps_upper)
+		done = mount_freeze_check(&s->mount);
 
 	if (done == 0 && p->step->prepare)
 		done = p->step->prepare(p->step->arg, &s->mount, d);
@@ -630,8 +633,8 @@ int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_t
 		return -ENOENT;
 	/* Most of what has to be copied and synced is, while requests are answered. */
 	e = step->begin ? step->begin(step->arg, &s->mount, &s->kept.mount_record) : 0;
-	e = e ?: mount_freeze_prepare(&s->mount);
-	e = e ?: sync_upper(&s->mount.tree);
+	if (e == 0 && !step->keeps_upper)
+		e = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
 	e = e ?: ask(s, &p);
 	if (e < 0) {
 		served_mount_unpin(s);

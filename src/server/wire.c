@@ -36,6 +36,7 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_BOUND] = 0,
 	[WIRE_SNAPSHOT] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
 	[WIRE_ROLLBACK] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
+	[WIRE_SQUASH] = HAS_DEVICE | HAS_SIZE | HAS_TEXT,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)

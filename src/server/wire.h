@@ -8,6 +8,9 @@
  *   client   HELLO   FLATTEN
  *   server   HELLO             TEXT... OK
  *
+ *   client   HELLO   SQUASH
+ *   server   HELLO            TEXT... OK
+ *
  *   client   HELLO   SNAPSHOT | ROLLBACK
  *   server   HELLO                         TEXT OK
  *
@@ -25,9 +28,9 @@
  * the first where that file system is not there yet; the other SHARED carries its descriptor.
  *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry
- * descriptors. FLATTEN, SNAPSHOT and ROLLBACK came after the others, within version 1: a server
- * that does not know them answers ERROR. So did TEXT before READY or SHARED, which says what the
- * mount waits for: a client that does not know it does without this server. */
+ * descriptors. FLATTEN, SNAPSHOT, ROLLBACK and SQUASH came after the others, within version 1: a
+ * server that does not know them answers ERROR. So did TEXT before READY or SHARED, which says what
+ * the mount waits for: a client that does not know it does without this server. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -69,6 +72,9 @@ enum wire_type {
 			  its name */
 	WIRE_ROLLBACK, /* likewise; text: the snapshot to go back to, a newline, and the name that
 			  the snapshot of what the mount shows is to have, or nothing */
+	WIRE_SQUASH, /* likewise; text: the lower and the upper of the snapshots, or nothing for
+			each, with a newline between. The TEXTs of its answer say how far it is:
+			WIRE_SQUASH_FORMAT */
 	WIRE_TYPES
 };
 
@@ -81,7 +87,9 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 
 /* The fields of struct promote_worker_progress, in order. Older servers do not say the last one. */
 #define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 " %" PRIu64
-#define WIRE_EXIT_ELSEWHERE  3u /* ERROR's code for what is none of this server's */
+/* How many snapshots become one (0: not known yet), entries and bytes so far. */
+#define WIRE_SQUASH_FORMAT  "%zu %" PRIu64 " %" PRIu64
+#define WIRE_EXIT_ELSEWHERE 3u /* ERROR's code for what is none of this server's */
 
 struct wire_message {
 	unsigned version;

@@ -14,6 +14,8 @@
 #define RMTREE_PASSES_MAX 65536 /* another process may go on making directories meanwhile */
 
 struct removal {
+	rmtree_keep_fn *keep; /* NULL: nothing stays */
+	void *arg;
 	int top; /* the directory that is to go */
 	unsigned seq; /* for names in it */
 	bool has_moved; /* something was too deep, and is right in it now */
@@ -32,9 +34,18 @@ static void move_up(struct removal *m, int parent_fd, const char *name)
 	m->has_moved = m->has_moved || r == 0;
 }
 
+static bool stays(const struct removal *m, int parent_fd, const char *name)
+{
+	struct stat st;
+
+	return m->keep && fstatat(parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       m->keep(m->arg, parent_fd, name, &st);
+}
+
 static void remove_at(struct removal *m, int parent_fd, const char *name, unsigned depth)
 {
 	int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	const bool is_left = stays(m, parent_fd, name);
 	struct dirent *de;
 	struct stat st;
 	DIR *d;
@@ -56,6 +67,8 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 	while ((de = readdir(d))) {
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
+		if (de->d_type != DT_DIR && stays(m, fd, de->d_name))
+			continue;
 		if (unlinkat(fd, de->d_name, 0) == 0 || errno != EISDIR)
 			continue;
 		if (depth + 1 < RMTREE_DEPTH_MAX)
@@ -64,16 +77,22 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 			move_up(m, fd, de->d_name);
 	}
 	closedir(d);
-	unlinkat(parent_fd, name, AT_REMOVEDIR);
+	if (!is_left)
+		unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-void rmtree(int parent_fd, const char *name)
+void rmtree_but(int parent_fd, const char *name, rmtree_keep_fn *keep, void *arg)
 {
-	struct removal m = { .top = -1 };
+	struct removal m = { .keep = keep, .arg = arg, .top = -1 };
 	unsigned npasses = 0;
 
 	do {
 		m.has_moved = false;
 		remove_at(&m, parent_fd, name, 0);
 	} while (m.has_moved && ++npasses < RMTREE_PASSES_MAX);
+}
+
+void rmtree(int parent_fd, const char *name)
+{
+	rmtree_but(parent_fd, name, NULL, NULL);
 }

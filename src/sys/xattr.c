@@ -240,3 +240,35 @@ ssize_t xattr_list_alloc(int dirfd, const char *name, char **ret_list)
 		*ret_list = NULL;
 	return n;
 }
+
+/* These are of the bytes and the numbers of one inode. */
+static bool is_of_one_inode(const char *attr)
+{
+	return !strcmp(attr, "security.ima") || !strcmp(attr, "security.evm");
+}
+
+static int copy_one(int from, int to, const char *attr)
+{
+	_cleanup_(freep) char *value = NULL;
+	ssize_t n = xattr_get_alloc(from, "", attr, &value);
+	int r = n == -ENODATA ? 0 : n < 0 ? (int)n : xattr_set(to, "", attr, value, (size_t)n, 0);
+
+	/* A label is the policy's to give. */
+	return r == -EPERM && !strncmp(attr, "security.", strlen("security.")) ? 0 : r;
+}
+
+int xattr_copy(int from, int to, bool (*counts)(const char *attr))
+{
+	_cleanup_(freep) char *names = NULL;
+	ssize_t len = xattr_list_alloc(from, "", &names);
+
+	if (len < 0)
+		return len == -EOPNOTSUPP ? 0 : (int)len;
+	for (const char *s = names; s && s < names + len; s += strlen(s) + 1) {
+		int r = is_of_one_inode(s) || (counts && !counts(s)) ? 0 : copy_one(from, to, s);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

@@ -448,7 +448,7 @@ static int put_snapshot(struct stack *s, const struct layer *of, uint64_t id)
 
 	if (k < 0)
 		return k;
-	layer->is_snapshot = true;
+	layer_note_snapshot(layer);
 	return put_layer(s, layer);
 }
 

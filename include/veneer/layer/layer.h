@@ -10,6 +10,8 @@
 #include <sys/types.h>
 #include <time.h>
 
+struct snapshot_links;
+
 struct layer {
 	_Atomic unsigned refs;
 	int rootfd; /* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer
@@ -27,12 +29,16 @@ struct layer {
 	bool is_static; /* layer_trust_remote; constant by then */
 	bool is_snapshot; /* of an upper, in its hidden directory (branch_dir.h); constant by then
 			   */
+	bool has_numbers; /* some of what it has shows another inode number than its own
+			     (snapshot_number.h); constant by then */
 	bool is_upper; /* opened for writing by the mount that owns it */
 	const char *override; /* attribute that holds owners and modes, or NULL (mode_xattr.h) */
 	bool is_doubted; /* what the owner of a file may write is not believed as such
 			    (xattr_trust.h); constant by then */
 	_Atomic bool has_windows; /* parts of its files are mapped (mmap_cache.h) */
 	char *path; /* as given; for messages only: layers are reached by other paths too */
+	/* Names of its files that programs do not see; a reference, or NULL (snapshot_links.h). */
+	_Atomic(struct snapshot_links *) links;
 	/* layer_registry.c's, guarded by its lock */
 	unsigned users; /* images in use that have it */
 	struct list_link live; /* among the uppers that are written */
@@ -54,6 +60,8 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret);
  * all the same, and its files are not opened anew for each open. Without effect on local file
  * systems. Before layer_registry_image. */
 void layer_trust_remote(struct layer *l);
+/* It is a snapshot of an upper. Before layer_registry_image. */
+void layer_note_snapshot(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 
 /* Tell a file of a mount inside the layer from those of the layer itself: by the mount by which fd

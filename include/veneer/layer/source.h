@@ -8,6 +8,7 @@
 #include "veneer/layer/fd_cache.h"
 #include "veneer/layer/layer.h"
 
+#include <limits.h>
 #include <sys/stat.h>
 
 struct partial_xattr;
@@ -78,6 +79,10 @@ void source_free(struct source *s);
 /* Close the descriptors of s and of what is below it; nobody uses it. What is asked for later is
  * opened again. */
 void source_close(struct source *s);
+
+/* The path of the file under the holes of s, in the tree that the layers below its own show. 0;
+ * -ENOENT: there is none; -errno. */
+int source_path_below(struct source *s, char ret[PATH_MAX]);
 
 /* The map does not know the file of a partial source any more: if the layer is another mount's
  * upper, that one has made the file whole, and s is plain from now on. 0, or -EUCLEAN. */

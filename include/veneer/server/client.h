@@ -35,6 +35,22 @@ int client_flatten(int fd, const struct stat *root,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 
+struct client_squashed {
+	size_t n; /* snapshots that became one; 0: it is not done yet, or there was nothing to do */
+	uint64_t entries, bytes; /* so far */
+};
+
+struct client_squash_ask {
+	const struct stat *root; /* of the mount, or of its upper */
+	const char *names; /* the lower and the upper snapshot, or nothing, a newline between */
+	void (*step)(void *arg, const struct client_squashed *s);
+	void *arg;
+};
+
+/* Have snapshots of a mount made one; step is told how far that is, and last what it came to. As
+ * client_flatten. */
+int client_squash(int fd, const struct client_squash_ask *ask, char *err, size_t err_size);
+
 /* The arguments of a mount program. */
 struct client_mount {
 	int argc;

@@ -80,6 +80,8 @@ bool mount_table_is_at(const struct mount *m, const struct served_place *at,
 		       const struct mount_table_target *t);
 /* What is done to a mount that is in use; each gives 0 or -errno, and nothing has changed then. */
 struct mount_table_step {
+	/* The upper stays what it is: mount_freeze_check is not asked, and nothing is synced. */
+	bool keeps_upper;
 	/* While requests are answered. May be NULL. */
 	int (*begin)(void *arg, struct mount *m, const struct mount_record *d);
 	/* Requests wait, and mount_freeze_check has agreed. May be NULL. */

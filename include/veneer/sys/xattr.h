@@ -2,6 +2,7 @@
 /* Extended attributes of names and of O_PATH descriptors, and size-then-read loops. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -18,3 +19,6 @@ ssize_t xattr_list(int dirfd, const char *name, char *list, size_t size);
  * gives 0 and *ret_list NULL. */
 ssize_t xattr_get_alloc(int dirfd, const char *name, const char *attr, char **ret_value);
 ssize_t xattr_list_alloc(int dirfd, const char *name, char **ret_list);
+/* Give `to` the attributes of `from` that count (NULL: all), but for IMA's and EVM's. 0 or -errno.
+ */
+int xattr_copy(int from, int to, bool (*counts)(const char *attr));

@@ -213,6 +213,34 @@ static void test_branch_chain__what_something_stands_on_stays(void **state)
 	branch_chain_release(&c);
 }
 
+static void test_branch_chain__one_takes_in_those_below(void **state)
+{
+	struct branch_chain c = { .head = 4 };
+	const uint64_t ids[] = { 4, 3, 2 }, wrong[] = { 1 };
+
+	(void)state;
+	for (uint64_t id = 1; id <= 4; id++) {
+		struct branch_chain_entry e = { .id = id, .parent = id - 1 };
+
+		snprintf(e.name, sizeof(e.name), "s%u", (unsigned)id);
+		assert_int_equal(branch_chain_add(&c, &e), 0);
+	}
+	/* Not right below it. */
+	assert_int_equal(branch_chain_absorb(&c, 4, wrong, 1), 0);
+	assert_int_equal(c.n, 4);
+	assert_int_equal(branch_chain_absorb(&c, 4, ids, 3), 0);
+	assert_int_equal(c.n, 2);
+	assert_int_equal(branch_chain_by_id(&c, 4)->parent, 1);
+	assert_int_equal(branch_chain_absorb(&c, 4, ids, 3), 0);
+	/* Another one stands on it. */
+	assert_int_equal(
+		branch_chain_add(
+			&c, &(struct branch_chain_entry){ .id = 5, .parent = 1, .name = "s5" }),
+		0);
+	assert_int_equal(branch_chain_absorb(&c, 4, wrong, 1), -EBUSY);
+	branch_chain_release(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +250,7 @@ int main(void)
 		cmocka_unit_test(test_branch_chain__names_are_plain),
 		cmocka_unit_test(test_branch_chain__what_stands_below_is_found),
 		cmocka_unit_test(test_branch_chain__names_and_numbers_are_given_once),
+		cmocka_unit_test(test_branch_chain__one_takes_in_those_below),
 		cmocka_unit_test(test_branch_chain__what_something_stands_on_stays),
 	};
 

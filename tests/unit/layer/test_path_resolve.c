@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/stack.h"
 
-#include "layer/path_resolve.h"
 #include "veneer/layer/image.h"
+#include "veneer/layer/path_resolve.h"
 
 #include <dirent.h>
 

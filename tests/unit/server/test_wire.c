@@ -32,6 +32,8 @@ static struct wire_message sample(enum wire_type type)
 		m.flags = WIRE_READY_READONLY;
 		break;
 	case WIRE_SNAPSHOT:
+	case WIRE_ROLLBACK:
+	case WIRE_SQUASH:
 		m.text = hello;
 		m.text_len = strlen(hello);
 		/* fall through */

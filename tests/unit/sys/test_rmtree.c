@@ -102,6 +102,33 @@ static void test_rmtree__hostile_depth_takes_no_more_descriptors_than_allowed(vo
 	assert_int_equal(before, after);
 }
 
+static bool keeps(void *arg, int parent_fd, const char *name, const struct stat *st)
+{
+	const char *prefix = arg;
+
+	(void)parent_fd;
+	(void)st;
+	return !strncmp(name, prefix, strlen(prefix));
+}
+
+static void test_rmtree__some_entries_stay(void **state)
+{
+	struct tree_dirs *d = *state;
+	char prefix[] = "keep";
+
+	tree_put_text(d, "t/a/b/keep-me", "x");
+	tree_put_text(d, "t/a/b/not-me", "x");
+	tree_put_text(d, "t/a/not-me", "x");
+	tree_put_dir(d, "t/empty");
+	tree_put_text(d, "t/keep-dir/gone", "x");
+	rmtree_but(d->s.fd, "t", keeps, prefix);
+	assert_true(tree_is_there(d, "t/a/b/keep-me"));
+	assert_true(tree_is_there(d, "t/keep-dir"));
+	assert_false(tree_is_there(d, "t/keep-dir/gone"));
+	assert_false(tree_is_there(d, "t/a/b/not-me") || tree_is_there(d, "t/a/not-me"));
+	assert_false(tree_is_there(d, "t/empty"));
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -112,6 +139,7 @@ int main(void)
 		row(test_rmtree__many_entries_go),
 		row(test_rmtree__what_is_not_there_is_no_matter),
 		row(test_rmtree__depth_is_no_limit),
+		row(test_rmtree__some_entries_stay),
 		row(test_rmtree__hostile_depth_takes_no_more_descriptors_than_allowed),
 	};
 

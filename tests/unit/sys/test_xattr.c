@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cmocka.h>
@@ -227,6 +228,32 @@ static void test_xattr__threads_do_not_disturb_each_other(void **state)
 	}
 }
 
+static bool is_wanted(const char *attr)
+{
+	return strcmp(attr, "user.b") != 0;
+}
+
+static void test_xattr__those_that_count_are_copied(void **state)
+{
+	int from = memfd_create("from", 0), to = memfd_create("to", 0);
+	char value[8];
+
+	(void)state;
+	/* Where the memory's file system has none there is nothing to see. */
+	if (fsetxattr(from, "user.a", "A", 1, 0) < 0) {
+		assert_int_equal(xattr_copy(from, to, NULL), 0);
+	} else {
+		assert_int_equal(fsetxattr(from, "user.b", "B", 1, 0), 0);
+		assert_int_equal(xattr_copy(from, to, is_wanted), 0);
+		assert_int_equal(fgetxattr(to, "user.a", value, sizeof(value)), 1);
+		assert_int_equal(fgetxattr(to, "user.b", value, sizeof(value)), -1);
+		assert_int_equal(xattr_copy(from, to, NULL), 0);
+		assert_int_equal(fgetxattr(to, "user.b", value, sizeof(value)), 1);
+	}
+	close(from);
+	close(to);
+}
+
 static void test_xattr__same_without_the_at_calls(void **state)
 {
 	(void)state;
@@ -248,6 +275,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_xattr__whole_values_of_any_size),
 		cmocka_unit_test(test_xattr__whole_lists_of_any_size),
 		cmocka_unit_test(test_xattr__threads_do_not_disturb_each_other),
+		cmocka_unit_test(test_xattr__those_that_count_are_copied),
 		cmocka_unit_test(test_xattr__same_without_the_at_calls),
 	};
 

@@ -33,6 +33,11 @@ int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_st
 ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path,
 			  char **ret_path);
 
+/* A plain path of the tree that layers[from..to) and those below show becomes the one that it is in
+ * the tree of those below alone. 0; -ENOENT: one of these layers hides what is there, or is it;
+ * -errno. */
+int path_resolve_descend(struct layer *const *layers, size_t from, size_t to, char path[PATH_MAX]);
+
 struct path_resolve_list {
 	size_t n;
 	uint16_t *layers; /* ascending */

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
+
+#include "offline.h"
+#include "offline_upper.h"
+#include "progress.h"
+#include "usage.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
+#include "veneer/mount/mount_squash.h"
+#include "veneer/mount/upper_lock.h"
+#include "veneer/server/client.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static int print_usage(void)
+{
+	printf("usage: veneer squash [-q] MOUNTPOINT [OLD..NEW]\n"
+	       "       veneer squash [-q] -o lowerdir=A[:B...],upperdir=U [OLD..NEW]\n\n"
+	       "Make neighbouring snapshots one: NEW, which shows what it showed, takes in those\n"
+	       "below it down to OLD, which go. Without names: all that the upper stands on, as\n"
+	       "far as nothing else stands on one of them. What partial files have of their own\n"
+	       "is copied by block, and other files get another name. Programs in a mount go on.\n"
+	       "It can be stopped at any moment, and nothing has changed then.\n\n"
+	       "  -q, --quiet  neither progress nor what was done\n\n"
+	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
+	return 0;
+}
+
+/* OLD and NEW of "OLD..NEW"; NULL: none is given. */
+struct range {
+	char *from, *to;
+};
+
+/* False after a sentence. */
+static bool split(char *given, struct range *ret)
+{
+	char *dots = given ? strstr(given, "..") : NULL;
+
+	*ret = (struct range){ NULL, NULL };
+	if (!given)
+		return true;
+	if (dots) {
+		*dots = '\0';
+		*ret = (struct range){ given, dots + 2 };
+	}
+	if (dots && branch_chain_is_name(ret->from) && branch_chain_is_name(ret->to))
+		return true;
+	log_error("two names of snapshots are needed, as in OLD..NEW");
+	return false;
+}
+
+static void print_end(const char *path, const struct client_squashed *s)
+{
+	if (s->n < 2)
+		printf("%s: there is nothing to make one\n", path);
+	else
+		printf("%s: %s became one, of %s, for which %s were copied\n", path,
+		       human_units_of(s->n, "snapshot").text,
+		       human_units_of(s->entries, "entry").text, human_units_bytes(s->bytes).text);
+}
+
+/* ---- of a mount that is in use ---- */
+
+struct live {
+	struct progress shown;
+	struct client_squashed last;
+};
+
+static void draw_live(void *arg, const struct client_squashed *s)
+{
+	struct live *l = arg;
+
+	l->last = *s;
+	if (progress_is_due(&l->shown))
+		progress_show(&l->shown, "entry",
+			      &(struct progress_point){ s->entries, 0, s->bytes, 0 }, "");
+}
+
+static int ask(const char *path, const char *names, struct live *live, char *err, size_t err_size)
+{
+	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+	int r = stat(path, &st) < 0 ? -errno : 0;
+
+	snprintf(err, err_size, "%s", strerror(-r));
+	r = r ?: rundir_open(&at, err, err_size);
+	r = r ?: client_connect(&at, false, &fd, err, err_size);
+	if (fd < 0 && r == -ENOENT)
+		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
+	return r
+		       ?: client_squash(fd,
+					&(struct client_squash_ask){ &st, names, draw_live, live },
+					err, err_size);
+}
+
+/* Exit code. */
+static int squash_live(const char *path, const struct range *range, bool is_quiet)
+{
+	char names[2 * BRANCH_CHAIN_NAME_MAX + 2], err[PATH_MAX * 2] = "";
+	struct live live = { .last = { 0 } };
+	int r;
+
+	snprintf(names, sizeof(names), "%s\n%s", range->from ?: "", range->to ?: "");
+	progress_start(&live.shown, is_quiet);
+	r = ask(path, names, &live, err, sizeof(err));
+	progress_clear(&live.shown);
+	if (r < 0)
+		log_error("%s: %s", path, err);
+	else if (!is_quiet)
+		print_end(path, &live.last);
+	return r < 0;
+}
+
+/* ---- of an upper that no mount uses ---- */
+
+static int draw(void *arg, const struct snapshot_merge_progress *s)
+{
+	if (progress_is_due(arg))
+		progress_show(arg, "entry", &(struct progress_point){ s->entries, 0, s->bytes, 0 },
+			      "");
+	return 0;
+}
+
+static int fill(struct mount *m, const struct range *range, struct progress *p,
+		struct mount_squash *s)
+{
+	int r = mount_squash_begin(m, range->from, range->to, s);
+
+	return r ?: mount_squash_fill(s, draw, p);
+}
+
+/* The mount has them open. */
+static int publish(const char *upper, struct mount_squash *s)
+{
+	int r = upper_lock_alone(upper, s->rootfd);
+
+	return r == -EBUSY ? -EAGAIN : r ?: mount_squash_publish(s);
+}
+
+static int fail(const char *upper, const struct mount_squash *s, int r)
+{
+	if (s->merge.where)
+		log_error("%s: %s: %s", upper, s->merge.where, mount_squash_reason(r));
+	else
+		log_error("%s: %s", upper, mount_squash_reason(r));
+	return r;
+}
+
+/* The chain is locked. */
+static int squash_locked(struct mount_opts *opts, const struct range *range, bool is_quiet)
+{
+	_cleanup_(mount_squash_release) struct mount_squash s = { .rootfd = -1,
+								  .work_fd = -1,
+								  .merge.to = -1 };
+	_cleanup_(freep) char *upper = strdup(opts->upper);
+	char err[PATH_MAX * 2] = "";
+	struct progress p;
+	struct mount m;
+	int r;
+
+	if (!upper)
+		return -ENOMEM;
+	progress_start(&p, is_quiet);
+	r = mount_open(&m, opts, err, sizeof(err));
+	if (r < 0)
+		log_error("%s", err);
+	else
+		r = fill(&m, range, &p, &s);
+	mount_close(&m);
+	progress_clear(&p);
+	if (*err)
+		return r;
+	if (r == -EALREADY)
+		r = (int)(s.n = 0);
+	else
+		r = r ?: publish(upper, &s);
+	if (r < 0)
+		return fail(upper, &s, r);
+	if (!is_quiet)
+		print_end(upper, &(struct client_squashed){ s.n, s.merge.progress.entries,
+							    s.merge.progress.bytes });
+	return 0;
+}
+
+/* Exit code. */
+static int squash_offline(struct mount_opts *opts, const struct range *range, bool is_quiet)
+{
+	struct offline_upper upper;
+	int r = offline_refuse_no_snapshots(opts->upper);
+
+	if (r < 0)
+		return 1;
+	r = offline_upper_open(&upper, opts, BRANCH_DIR_NAME);
+	if (r == 0) {
+		_cleanup_(closep) int lock = branch_dir_lock(upper.rootfd);
+
+		if (lock < 0) {
+			r = lock == -EBUSY ? -EAGAIN : lock;
+			log_error("%s: %s", opts->upper, mount_squash_reason(r));
+		} else {
+			r = squash_locked(opts, range, is_quiet);
+		}
+	}
+	offline_upper_close(&upper);
+	return r != 0;
+}
+
+int cmd_squash(int argc, char **argv)
+{
+	struct offline_args args;
+	struct mount_opts opts;
+	struct range range;
+	const char *given;
+	int r;
+
+	if (offline_arguments(argc, argv, "--quiet SECOND", true, &args) < 0)
+		return usage_hint("squash");
+	if (args.wants_help)
+		return print_usage();
+	if (args.nlists && args.second) {
+		log_error("%s: a mount point, or -o lowerdir=...,upperdir=...", args.path);
+		return usage_hint("squash");
+	}
+	if (!args.nlists && !args.path) {
+		usage_missing("MOUNTPOINT");
+		return usage_hint("squash");
+	}
+	given = args.nlists ? args.path : args.second;
+	if (!split(given ? strdupa(given) : NULL, &range))
+		return usage_hint("squash");
+	if (!args.nlists)
+		return squash_live(args.path, &range, args.is_quiet);
+	if (offline_options(&args, &opts) < 0)
+		return 2;
+	r = squash_offline(&opts, &range, args.is_quiet);
+	options_release(&opts);
+	return r;
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "snapshot_merge_file.h"
+
+#include "partial_mark.h"
+#include "veneer/base/buf.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
+#include "veneer/data/read.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/path_resolve.h"
+#include "veneer/layer/snapshot_ino.h"
+#include "veneer/layer/snapshot_number.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/path.h"
+#include "veneer/sys/probe.h"
+#include "veneer/sys/xattr.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE_BYTES (1u << 20)
+
+/* A file that has been copied, under its first name. */
+struct copied {
+	struct hlink link;
+	dev_t dev;
+	ino_t ino;
+	int fd; /* O_PATH */
+};
+
+/* A regular file while it is merged. */
+struct merging {
+	struct snapshot_merge_files *files;
+	const struct snapshot_merge_place *place;
+	struct source *top;
+	struct source *last; /* of its parts the lowest that is in what becomes one */
+	struct stat st;
+	int from, fd; /* the file of top; the new one */
+	file_id_t id; /* in the new map; 0: a whole file */
+	uint64_t clip;
+};
+
+int snapshot_merge_files_begin(struct snapshot_merge_files *f, struct snapshot_merge *m)
+{
+	unsigned flags = MAPFILE_VOLATILE | (probe_is_ordered(m->to) ? MAPFILE_ORDERED : 0);
+
+	*f = (struct snapshot_merge_files){ .merge = m, .buf = malloc(PIECE_BYTES) };
+	if (!f->buf)
+		return -ENOMEM;
+	/* Nothing of it counts before the merge is on the disk as a whole. */
+	return mapfile_open(m->to, m->work_fd, flags, "a merged snapshot", NULL, &f->map);
+}
+
+int snapshot_merge_files_finish(struct snapshot_merge_files *f)
+{
+	int r = mapfile_count(f->map) ? mapfile_checkpoint(f->map, true) : 0;
+
+	return r ?: mapfile_mark_clean(f->map);
+}
+
+static void free_copied(struct hlink *e, void *arg)
+{
+	struct copied *c = container_of(e, struct copied, link);
+
+	(void)arg;
+	close(c->fd);
+	free(c);
+}
+
+void snapshot_merge_files_release(struct snapshot_merge_files *f)
+{
+	htab_drain(&f->copies, free_copied, NULL);
+	htab_release(&f->copies);
+	mapfile_close(f->map);
+	free(f->buf);
+}
+
+static int tell(struct snapshot_merge *m, uint64_t bytes)
+{
+	m->progress.bytes += bytes;
+	return m->step ? m->step(m->arg, &m->progress) : 0;
+}
+
+/* ---- attributes ---- */
+
+static bool counts(const char *attr)
+{
+	return !whiteout_is_reserved_attr(attr) || mode_xattr_is_attr(attr);
+}
+
+int snapshot_merge_attributes(int from, const struct stat *st, int to)
+{
+	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+	int r = fchownat(to, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+
+	r = r ?: xattr_copy(from, to, counts);
+	if (r == 0 && !S_ISLNK(st->st_mode) && fchmod(to, st->st_mode & 07777) < 0)
+		r = -errno;
+	return r == 0 && utimensat(to, "", times, AT_EMPTY_PATH) < 0 ? -errno : r;
+}
+
+/* ---- bytes ---- */
+
+static size_t layer_of(const struct snapshot_merge_files *f, const struct source *s)
+{
+	struct layer *const *layers;
+	size_t n = image_layers(f->merge->image, &layers), k = 0;
+
+	while (k < n && layers[k] != s->layer)
+		k++;
+	return k;
+}
+
+/* Is the run at blk, of at most *n blocks, to be in the new file? *n becomes its length. 1, 0 or
+ * -errno. */
+static int is_own(const struct merging *g, blk_t blk, blk_t *n)
+{
+	for (struct source *s = g->top;; s = s->below) {
+		uint64_t clip;
+		bool is_owned = false;
+		blk_t run = *n, end;
+		int r;
+
+		if (!s->is_hollow) {
+			r = mapfile_run(s->map, s->id, blk, *n, &is_owned, &run)
+				    ?: mapfile_clip(s->map, s->id, &clip);
+			if (r < 0)
+				return r == -ENOENT ? -EUCLEAN : r;
+			*n = run;
+			end = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
+			if (is_owned || blk >= end)
+				return 1;
+			*n = MIN(*n, end - blk);
+		}
+		if (s == g->last)
+			return 0;
+	}
+}
+
+/* Blocks that are zeros stay holes. len: of the buffer. */
+static int write_blocks(struct merging *g, blk_t first, size_t len)
+{
+	const char *buf = g->files->buf;
+	size_t n;
+
+	for (size_t at = 0; at < len; at += n) {
+		const bool is_zero = buf_is_zero(buf + at, MIN(len - at, (size_t)BLK_BYTES));
+		const blk_t blk = first + (at >> BLK_SHIFT);
+		int r = 0;
+
+		for (n = 0; at + n < len; n += MIN(len - at - n, (size_t)BLK_BYTES))
+			if (buf_is_zero(buf + at + n, MIN(len - at - n, (size_t)BLK_BYTES)) !=
+			    is_zero)
+				break;
+		if (!is_zero)
+			r = file_pwrite(g->fd, buf + at, n, (off_t)(blk << BLK_SHIFT));
+		if (r == 0 && g->id && blk << BLK_SHIFT < g->clip)
+			r = (is_zero ? mapfile_own_zeros : mapfile_own)(
+				g->files->map, g->id, blk, (n + BLK_BYTES - 1) >> BLK_SHIFT);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int copy_run(struct merging *g, uint64_t off, uint64_t end)
+{
+	while (off < end) {
+		const size_t len = MIN(end - off, (uint64_t)PIECE_BYTES);
+		int r = g->id ? mapfile_reserve(g->files->map, PIECE_BYTES >> BLK_SHIFT) : 0;
+
+		r = r ?: read_source(g->top, g->files->buf, len, off);
+		r = r ?: write_blocks(g, off >> BLK_SHIFT, len);
+		r = r ?: tell(g->files->merge, len);
+		if (r < 0)
+			return r;
+		off += len;
+	}
+	return 0;
+}
+
+static int copy_own(struct merging *g)
+{
+	const uint64_t size = (uint64_t)g->st.st_size;
+	const blk_t end = (size + BLK_BYTES - 1) >> BLK_SHIFT;
+	blk_t n;
+	int r = 0;
+
+	for (blk_t blk = 0; blk < end && r >= 0; blk += n) {
+		n = end - blk;
+		r = is_own(g, blk, &n);
+		if (r == 1)
+			r = copy_run(g, blk << BLK_SHIFT, MIN((blk + n) << BLK_SHIFT, size));
+	}
+	return r < 0 ? r : 0;
+}
+
+static int copy_whole(struct merging *g)
+{
+	const off_t size = g->st.st_size;
+	off_t at = 0;
+	int r = 0;
+
+	while (r == 0 && (at = read_source_seek(g->top, at, size, SEEK_DATA)) >= 0) {
+		off_t end = read_source_seek(g->top, at, size, SEEK_HOLE);
+
+		/* In whole blocks, as they are looked at. */
+		at &= ~(off_t)(BLK_BYTES - 1);
+		r = end <= at ? (end < 0 ? (int)end : -EIO)
+			      : copy_run(g, (uint64_t)at, (uint64_t)end);
+		at = end;
+	}
+	return r < 0 ? r : at == -ENXIO ? 0 : (int)at;
+}
+
+/* ---- what it stands over ---- */
+
+static uint64_t clip_of(const struct merging *g, uint64_t lower_size)
+{
+	uint64_t least = lower_size, clip;
+
+	for (struct source *s = g->top;; s = s->below) {
+		if (!s->is_hollow && mapfile_clip(s->map, s->id, &clip) == 0)
+			least = MIN(least, clip);
+		if (s == g->last)
+			return least;
+	}
+}
+
+static int path_below(const struct merging *g, char ret[PATH_MAX])
+{
+	struct layer *const *layers;
+	int r = source_path_below(g->last, ret);
+
+	image_layers(g->files->merge->image, &layers);
+	return r
+		       ?: path_resolve_descend(layers, layer_of(g->files, g->last) + 1,
+					       g->files->merge->n, ret);
+}
+
+/* As partial_mark_make. */
+static int write_mark(struct merging *g, const struct stat *low)
+{
+	const struct whiteout_style *style = g->files->merge->style;
+	const bool has_acl = xattr_get(g->from, "", "system.posix_acl_access", NULL, 0) > 0;
+	struct partial_xattr m = { .lower_size = (uint64_t)low->st_size,
+				   .lower_mtime_s = low->st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
+	int r = path_below(g, m.path);
+
+	/* Another name of it may stand over another file. */
+	if (r == 0 && g->st.st_nlink == 1 && g->place->below && !strcmp(m.path, g->place->below) &&
+	    (!style->has_trusted || xattr_trust_covers(&g->st, has_acl, true, low)))
+		*m.path = '\0';
+	g->clip = clip_of(g, m.lower_size);
+	r = r ?: mapfile_file_new(g->files->map, g->clip, &g->id);
+	if (r < 0)
+		return r;
+	m.file_id = g->id;
+	m.uuid_low = (uint32_t)mapfile_uuid(g->files->map);
+	r = partial_mark_write(style, g->fd, &m,
+			       *m.path && xattr_trust_covers(&g->st, has_acl, false, low));
+	r = r ?: partial_mark_guard(style, g->fd);
+	return partial_mark_needs_no_guard(r) && source_read_mark(g->fd, "", &m, NULL) == 1 ? 0 : r;
+}
+
+static int make_partial(struct merging *g)
+{
+	int fd = source_pin(g->last->below), r;
+	struct stat low;
+
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &low) < 0 ? -errno : 0;
+	fd_cache_unpin(&g->last->below->fd);
+	if (r == 0 && ftruncate(g->fd, g->st.st_size) < 0)
+		r = -errno;
+	r = r ?: write_mark(g, &low);
+	return r ?: copy_own(g);
+}
+
+/* A whole file shows its number by an attribute alone. */
+static int note_number(struct merging *g)
+{
+	struct snapshot_merge *m = g->files->merge;
+	char path[PATH_MAX];
+	uint64_t number;
+	int r = snapshot_ino_descend(m->image, g->place->idx, g->place->path, m->n, &number, path);
+
+	if (r == 1)
+		origin_xattr_write(m->style, g->fd, path);
+	return r == 0 ? snapshot_number_write(g->fd, number) : r < 0 ? r : 0;
+}
+
+static int make_whole(struct merging *g)
+{
+	int r = ftruncate(g->fd, g->st.st_size) < 0 ? -errno : copy_whole(g);
+
+	return r ?: note_number(g);
+}
+
+/* ---- links ---- */
+
+/* It has no origin, or one that leads to the same in the tree below. */
+int snapshot_merge_keeps_number(const struct snapshot_merge *m, int fd, size_t idx,
+				const char *path)
+{
+	struct layer *const *layers;
+	char origin[PATH_MAX], below[PATH_MAX];
+	uint64_t number;
+	int r;
+
+	image_layers(m->image, &layers);
+	r = origin_xattr_read(fd, "", layers[idx]->is_doubted, origin);
+	if (r <= 0)
+		return r < 0 ? r : 1;
+	r = snapshot_ino_descend(m->image, idx, path, m->n, &number, below);
+	return r < 0 ? r : r == 1 && !strcmp(below, origin);
+}
+
+static bool can_be_copied(int r)
+{
+	return r == -EPERM || r == -EMLINK || r == -EXDEV;
+}
+
+/* 0; 1: it is to be copied; -errno. */
+static int link_whole(struct merging *g)
+{
+	const struct snapshot_merge_place *p = g->place;
+	int r = snapshot_merge_keeps_number(g->files->merge, g->from, p->idx, p->path);
+
+	if (r <= 0)
+		return r < 0 ? r : 1;
+	r = snapshot_links_make(g->files->merge->links, g->from, p->dirfd, p->name);
+	return can_be_copied(r) ? 1 : r;
+}
+
+static struct copied *find_copy(const struct snapshot_merge_files *f, const struct stat *st)
+{
+	for (struct hlink *l = htab_first(&f->copies, st->st_ino); l; l = htab_next(l)) {
+		struct copied *c = container_of(l, struct copied, link);
+
+		if (c->dev == st->st_dev && c->ino == st->st_ino)
+			return c;
+	}
+	return NULL;
+}
+
+static int note_copy(struct snapshot_merge_files *f, const struct stat *st, int dirfd,
+		     const char *name)
+{
+	struct copied *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	*c = (struct copied){ .dev = st->st_dev, .ino = st->st_ino };
+	c->fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (c->fd < 0 || htab_insert(&f->copies, &c->link, st->st_ino) < 0) {
+		int r = c->fd < 0 ? -errno : -ENOMEM;
+
+		closep(&c->fd);
+		free(c);
+		return r;
+	}
+	return 0;
+}
+
+/* ---- one file ---- */
+
+static int copy(struct merging *g)
+{
+	const struct snapshot_merge_place *p = g->place;
+	int r;
+
+	g->fd = openat(p->dirfd, p->name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (g->fd < 0)
+		return -errno;
+	r = g->last ? make_partial(g) : make_whole(g);
+	/* After the data, which takes capabilities and set-id bits away. */
+	r = r ?: snapshot_merge_attributes(g->from, &g->st, g->fd);
+	if (r == 0 && g->st.st_nlink > 1)
+		r = note_copy(g->files, &g->st, p->dirfd, p->name);
+	closep(&g->fd);
+	return r;
+}
+
+/* A file all of whose bytes are in what becomes one is a whole one there. */
+static struct source *find_last(const struct snapshot_merge_files *f, struct source *top)
+{
+	struct source *s = top;
+
+	while (s->below && layer_of(f, s->below) < f->merge->n)
+		s = s->below;
+	return s->below ? s : NULL;
+}
+
+static int merge(struct merging *g)
+{
+	const struct copied *c = find_copy(g->files, &g->st);
+	struct partial_xattr mark;
+	int r;
+
+	if (c)
+		return snapshot_links_make(NULL, c->fd, g->place->dirfd, g->place->name);
+	/* With a mark it is one that does not need its lower file any more, nor has it. */
+	if (source_is_plain(g->top)) {
+		r = source_read_mark(g->from, "", &mark, NULL) == 0 ? link_whole(g) : 1;
+		return r == 1 ? copy(g) : r;
+	}
+	g->last = find_last(g->files, g->top);
+	return copy(g);
+}
+
+int snapshot_merge_files_add(struct snapshot_merge_files *f, const struct snapshot_merge_place *p)
+{
+	struct merging g = { .files = f, .place = p, .fd = -1 };
+	struct layer *const *layers;
+	size_t n = image_layers(f->merge->image, &layers);
+	int r = source_new(layers, n, p->idx, p->path, &g.top, &g.st);
+
+	if (r < 0)
+		return r;
+	g.from = source_pin(g.top);
+	r = g.from < 0 ? g.from : merge(&g);
+	if (g.from >= 0)
+		fd_cache_unpin(&g.top->fd);
+	source_free(g.top);
+	return r;
+}
