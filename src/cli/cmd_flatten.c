@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "offline.h"
+#include "offline_squash.h"
 #include "offline_upper.h"
 #include "progress.h"
 #include "usage.h"
@@ -9,8 +10,10 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/mount/mount.h"
 #include "veneer/server/client.h"
+#include "veneer/sys/rmtree.h"
 #include "veneer/tools/flatten.h"
 #include "veneer/tools/report.h"
 
@@ -141,14 +144,42 @@ static int flatten(struct mount_opts *opts, enum form form)
 	return r < 0 ? r : s.left > 0;
 }
 
-static int flatten_offline(struct mount_opts *opts, enum form form)
+/* Snapshots become part of what is flattened. */
+static int join_snapshots(const struct offline_args *args, enum form form)
 {
+	struct offline_upper upper;
+	struct mount_opts opts;
+	int r = offline_options(args, &opts);
+
+	if (r < 0)
+		return r;
+	r = offline_upper_open(&upper, &opts, BRANCH_DIR_NAME);
+	r = r ?: offline_squash_all(&opts, upper.rootfd, form != FORM_TEXT);
+	offline_upper_close(&upper);
+	options_release(&opts);
+	return r;
+}
+
+/* The chain is empty. */
+static void drop_branches(int rootfd)
+{
+	_cleanup_(closep) int lock = branch_dir_lock(rootfd);
+
+	if (lock >= 0)
+		rmtree(rootfd, BRANCH_DIR_NAME);
+}
+
+static int flatten_offline(const struct offline_args *args, struct mount_opts *opts, enum form form)
+{
+	const int has_snapshots = offline_has_snapshots(opts->upper);
 	struct offline_upper upper;
 	int r;
 
-	if (offline_refuse_snapshots(opts->upper, "flatten") < 0)
+	if (has_snapshots < 0 || (has_snapshots && join_snapshots(args, form) < 0))
 		return 1;
 	r = offline_upper_open(&upper, opts, "");
+	if (r == 0)
+		drop_branches(upper.rootfd);
 	r = r ?: flatten(opts, form);
 	offline_upper_close(&upper);
 	return r != 0;
@@ -243,7 +274,7 @@ int cmd_flatten(int argc, char **argv)
 	if (args.is_in_place)
 		r = flatten_live(opts.upper, form, err, sizeof(err));
 	if (r == -ENOENT)
-		r = flatten_offline(&opts, form);
+		r = flatten_offline(&args, &opts, form);
 	options_release(&opts);
 	return r;
 }

@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "offline.h"
+#include "offline_squash.h"
 #include "offline_upper.h"
 #include "progress.h"
 #include "usage.h"
@@ -120,78 +121,11 @@ static int squash_live(const char *path, const struct range *range, bool is_quie
 
 /* ---- of an upper that no mount uses ---- */
 
-static int draw(void *arg, const struct snapshot_merge_progress *s)
-{
-	if (progress_is_due(arg))
-		progress_show(arg, "entry", &(struct progress_point){ s->entries, 0, s->bytes, 0 },
-			      "");
-	return 0;
-}
-
-static int fill(struct mount *m, const struct range *range, struct progress *p,
-		struct mount_squash *s)
-{
-	int r = mount_squash_begin(m, range->from, range->to, s);
-
-	return r ?: mount_squash_fill(s, draw, p);
-}
-
-/* The mount has them open. */
-static int publish(const char *upper, struct mount_squash *s)
-{
-	int r = upper_lock_alone(upper, s->rootfd);
-
-	return r == -EBUSY ? -EAGAIN : r ?: mount_squash_publish(s);
-}
-
-static int fail(const char *upper, const struct mount_squash *s, int r)
-{
-	if (s->merge.where)
-		log_error("%s: %s: %s", upper, s->merge.where, mount_squash_reason(r));
-	else
-		log_error("%s: %s", upper, mount_squash_reason(r));
-	return r;
-}
-
-/* The chain is locked. */
-static int squash_locked(struct mount_opts *opts, const struct range *range, bool is_quiet)
-{
-	_cleanup_(mount_squash_release) struct mount_squash s = { .rootfd = -1,
-								  .work_fd = -1,
-								  .merge.to = -1 };
-	_cleanup_(freep) char *upper = strdup(opts->upper);
-	char err[PATH_MAX * 2] = "";
-	struct progress p;
-	struct mount m;
-	int r;
-
-	if (!upper)
-		return -ENOMEM;
-	progress_start(&p, is_quiet);
-	r = mount_open(&m, opts, err, sizeof(err));
-	if (r < 0)
-		log_error("%s", err);
-	else
-		r = fill(&m, range, &p, &s);
-	mount_close(&m);
-	progress_clear(&p);
-	if (*err)
-		return r;
-	if (r == -EALREADY)
-		r = (int)(s.n = 0);
-	else
-		r = r ?: publish(upper, &s);
-	if (r < 0)
-		return fail(upper, &s, r);
-	if (!is_quiet)
-		print_end(upper, &(struct client_squashed){ s.n, s.merge.progress.entries,
-							    s.merge.progress.bytes });
-	return 0;
-}
-
 /* Exit code. */
 static int squash_offline(struct mount_opts *opts, const struct range *range, bool is_quiet)
 {
+	_cleanup_(freep) char *path = strdup(opts->upper);
+	struct client_squashed done = { 0 };
 	struct offline_upper upper;
 	int r = offline_refuse_no_snapshots(opts->upper);
 
@@ -205,10 +139,14 @@ static int squash_offline(struct mount_opts *opts, const struct range *range, bo
 			r = lock == -EBUSY ? -EAGAIN : lock;
 			log_error("%s: %s", opts->upper, mount_squash_reason(r));
 		} else {
-			r = squash_locked(opts, range, is_quiet);
+			r = offline_squash(opts,
+					   &(struct offline_squash_range){ range->from, range->to },
+					   is_quiet, &done);
 		}
 	}
 	offline_upper_close(&upper);
+	if (r == 0 && !is_quiet)
+		print_end(path ?: "", &done);
 	return r != 0;
 }
 

@@ -102,19 +102,31 @@ int offline_options(const struct offline_args *a, struct mount_opts *ret)
 	return 0;
 }
 
-int offline_refuse_snapshots(const char *layer, const char *command)
+int offline_has_snapshots(const char *layer)
 {
 	_cleanup_(closep) int fd = open(layer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct branch_chain c = { 0 };
 	uint64_t pending = 0;
 	int r = fd < 0 ? -ENOENT : branch_dir_load(fd, &c);
+	const size_t n = c.n;
 
-	/* The first one may have been interrupted. */
-	if (r == -ENOENT && fd >= 0 && branch_dir_pending(fd, &c, &pending) < 0)
+	/* The first one may have been interrupted, or the last one that went. */
+	if (fd >= 0 && (r == 0 || r == -ENOENT) && !n && branch_dir_pending(fd, &c, &pending) < 0)
 		pending = 1;
 	branch_chain_release(&c);
-	if (r == -ENOENT && !pending)
-		return 0;
+	if (r == 0 || r == -ENOENT)
+		return n || pending;
+	log_error("%s: %s", layer,
+		  r == -EUCLEAN ? "the chain of its snapshots is damaged" : strerror(-r));
+	return r;
+}
+
+int offline_refuse_snapshots(const char *layer, const char *command)
+{
+	int r = offline_has_snapshots(layer);
+
+	if (r <= 0)
+		return r;
 	log_error("%s has snapshots (veneer snapshot), which veneer %s does not take over", layer,
 		  command);
 	return -EOPNOTSUPP;

@@ -24,6 +24,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 /* The layers that the lists name, as for mounting: lowerdir and upperdir are needed, workdir is
  * not. 0, or -EINVAL after a sentence on standard error. */
 int offline_options(const struct offline_args *a, struct mount_opts *ret);
+/* Has the layer any snapshot, or one that was being taken? 1, 0, or -errno after a sentence. */
+int offline_has_snapshots(const char *layer);
 /* The tool is for snapshots alone: likewise where the layer has none. */
 int offline_refuse_no_snapshots(const char *layer);
 /* The tool does not know snapshots yet, and would take the live part of the layer for all of it: 0,

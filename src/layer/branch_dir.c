@@ -12,6 +12,7 @@
 #include "veneer/map/mapfile.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/mode_relax.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
 #include "veneer/sys/rmtree.h"
 #include "veneer/sys/xattr.h"
@@ -98,7 +99,8 @@ static int add_name(struct names *l, const char *name)
 /* All that moves but the map: a listing is not to be changed meanwhile. */
 static int list(int dirfd, struct names *ret)
 {
-	int fd = branch_store_open_at(dirfd, "."), r = 0;
+	/* Its access time may say what the root's is to be (note_time). */
+	int fd = path_open_quiet(dirfd, "", O_RDONLY | O_DIRECTORY), r = 0;
 	struct dirent *de;
 	DIR *d;
 
@@ -488,9 +490,37 @@ static int recover_one(int rootfd, int dir, uint64_t id, const struct branch_cha
 	r = r < 0 ? r : move_all(from, rootfd) ?: drop_map(from);
 	if (r == 0 && l.n)
 		recover_time(rootfd, &st);
+	/* Of one that was made of others, and becomes the live part. */
+	if (r == 0)
+		rmtree(from, BRANCH_DIR_NAME);
 	if (r == 0 && unlinkat(dir, p.name, AT_REMOVEDIR) < 0)
 		r = -errno;
 	return r;
+}
+
+int branch_dir_dissolve(int rootfd)
+{
+	MODE_RELAX_SCOPE(rootfd, "");
+	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd), fd = -1;
+	const struct branch_chain none = { 0 };
+	int r = dir < 0 ? dir : load(dir, &chain);
+	uint64_t id;
+
+	if (r < 0 || chain.n != 1)
+		return r < 0 ? r : -EBUSY;
+	id = chain.head;
+	fd = branch_store_open_at(dir, branch_store_place_of(id, "").name);
+	if (fd < 0)
+		return fd == -ENOENT ? -EUCLEAN : fd;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EUSERS : -errno;
+	/* As one that is being taken: what is not in the chain moves back. */
+	if (renameat2(dir, branch_store_place_of(id, "").name, dir,
+		      branch_store_place_of(id, NEW).name, RENAME_NOREPLACE) < 0)
+		return -errno;
+	r = branch_store_write(dir, &none, false);
+	return r ?: recover_one(rootfd, dir, id, &none);
 }
 
 /* Where the file system keeps no order a crash may bring back the name that the map of a snapshot

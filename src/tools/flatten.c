@@ -22,6 +22,7 @@
 #include "veneer/jobs/upper_walk.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/saved_attrs.h"
+#include "veneer/layer/snapshot_number.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/xattr.h"
@@ -200,7 +201,8 @@ static void count_copied(void *arg, uint64_t n)
 /* Another union file system would show it to its users. */
 static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 {
-	static const char *const attrs[] = { ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR };
+	static const char *const attrs[] = { ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
+					     SNAPSHOT_NUMBER_ATTR, SNAPSHOT_NUMBER_USER_ATTR };
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	int fd = upper_pin(f->t, dir), r = 0;
 
@@ -255,7 +257,7 @@ static int enter(void *arg, struct inode *parent, const char *name, struct inode
 	/* The caller that prepared the root keeps its times. */
 	if (!above)
 		return push(f, false, false) ?: 1;
-	is_redirected = has_redirect(f, dir);
+	is_redirected = drop_origin(f, parent, name) ?: has_redirect(f, dir);
 	if (is_redirected < 0)
 		return leave_as_it_is(f, parent, name, "left as it is", is_redirected);
 	r = push(f, inode_lower(dir) && (is_redirected || above->is_filled), is_redirected);

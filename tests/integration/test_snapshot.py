@@ -546,16 +546,6 @@ def test_diff_is_of_the_snapshots_too(s, stack, shared):
     assert done.returncode == 1 and "lowerdir=" in done.stderr
 
 
-def test_flatten_does_not_know_snapshots(s):
-    change(s.m)
-    s.take("one")
-    linux.umount(s.m)
-    before = treestate.take(s.place.upper)
-    done = subprocess.run([s.stack.program, "flatten", "-o", s.place.options()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "has snapshots" in done.stderr, done
-    assert not treestate.differences(before, treestate.take(s.place.upper))
-
-
 @pytest.mark.parametrize("options", [(), ("io=cached",)], ids=["auto", "cached"])
 def test_deaths_while_it_is_taken(stack, shared, options):
     """Each at another moment: all names show what they showed, and a snapshot that there is never changes."""

@@ -436,3 +436,76 @@ def test_branch_holds_what_it_stands_on(s):
     finally:
         linux.umount(dest)
     squash_live(s)
+
+
+# ---- flatten ----
+
+
+def shows(m):
+    """But for numbers, which a plain upper has of its own."""
+    return {path: what[1:] for path, what in looks(m).items()}
+
+
+def flatten_command(s):
+    return [s.stack.program, "flatten", "-q", "-o", f"lowerdir={s.stack.lower()},upperdir={s.place.upper}"]
+
+
+def is_plain(upper):
+    attributes = {name for path in [upper, *upper.rglob("*")] for name in os.listxattr(path, follow_symlinks=False)}
+    return not any(name.endswith((".veneer.partial", ".veneer.number", ".veneer.origin")) for name in attributes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_flatten_makes_all_of_it_plain(s, seed):
+    rng = random.Random(seed)
+    for n in range(seed % 4 + 1):
+        _change_at_random(rng, s.m, 25)
+        s.take(f"s{n}")
+    _change_at_random(rng, s.m, 15)
+    before = shows(s.m)
+    unmounted(s)
+    done = subprocess.run(flatten_command(s), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (s.place.upper / BRANCHES).exists() and is_plain(s.place.upper)
+    s.mount()
+    assert shows(s.m) == before
+
+
+@pytest.mark.parametrize("call", ["renameat", "renameat2", "unlinkat", "linkat", "fsync"])
+def test_flatten_killed_at_any_call(s, call):
+    if not shutil.which("strace"):
+        pytest.skip("no strace to kill at a system call")
+    change(s.m)
+    s.take("one")
+    change_more(s.m)
+    before = shows(s.m)
+    unmounted(s)
+    leaks = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+    killed = 0
+    for number in (*range(1, 12), 15, 20, 30, 45, 70, 100):
+        done = subprocess.run(["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e",
+                               f"inject={call}:signal=KILL:when={number}", *flatten_command(s)], timeout=100, env=leaks, check=False)
+        killed += done.returncode != 0
+        s.mount()
+        now = shows(s.m)
+        if done.returncode != 0:
+            # The next run restores the root's time.
+            now[f"{s.m}/."] = before[f"{s.m}/."]
+        assert now == before, (call, number)
+        linux.umount(s.m)
+        if done.returncode == 0:
+            break
+    assert killed
+    assert not (s.place.upper / BRANCHES).exists() and is_plain(s.place.upper)
+
+
+def test_flatten_loses_no_snapshot_beside(s):
+    (s.m / "own").write_text("one")
+    s.take("one")
+    (s.m / "own").write_text("two")
+    s.back("one")
+    linux.umount(s.m)
+    before = s.frozen()
+    done = subprocess.run(flatten_command(s), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
+    assert done.returncode == 1 and "does not stand on" in done.stderr
+    assert s.frozen() == before

@@ -37,6 +37,10 @@ int branch_dir_is_held(int rootfd);
 /* Remove a snapshot on which nothing stands, under branch_dir_lock. 0; -ENOENT; -EBUSY as
  * branch_chain_remove; -EUSERS: a mount holds it (branch_dir_hold); -EUCLEAN, -EPROTO; -errno. */
 int branch_dir_delete(int rootfd, const char *name);
+/* The live part, which is empty, becomes what the only snapshot has, and that goes. Of a locked
+ * upper, under branch_dir_lock. A chain without snapshots is left. 0; -EBUSY: there are others;
+ * -EUSERS as branch_dir_delete; -EUCLEAN, -EPROTO; -errno. */
+int branch_dir_dissolve(int rootfd);
 /* One more in the chain, on top of what the live part stands on, which stands on it then. name: ""
  * is filled in, with the time. 0; -EIO; as branch_chain_add. */
 int branch_dir_plan(struct branch_chain *c, char name[BRANCH_CHAIN_NAME_MAX + 1], uint64_t *ret_id);
