@@ -51,9 +51,7 @@ static int fail(const char *upper, const struct mount_squash *s, int r)
 int offline_squash(struct mount_opts *opts, const struct offline_squash_range *range, bool is_quiet,
 		   struct client_squashed *ret)
 {
-	_cleanup_(mount_squash_release) struct mount_squash s = { .rootfd = -1,
-								  .work_fd = -1,
-								  .merge.to = -1 };
+	_cleanup_(mount_squash_release) struct mount_squash s = MOUNT_SQUASH_NONE;
 	_cleanup_(freep) char *upper = strdup(opts->upper);
 	char err[PATH_MAX * 2] = "";
 	struct progress p;

@@ -121,12 +121,11 @@ static const char *place_below(const struct directory *d, const char *name, char
 static int add_whiteout(struct merger *g, const struct directory *d, int dirfd, const char *name)
 {
 	char buf[PATH_MAX];
-	const char *below = place_below(d, name, buf);
-	enum path_resolve_kind kind;
-	int r = below ? look_below(g, below, &kind) : 0;
+	int r;
 
-	if (r < 0 || !below || kind == PATH_RESOLVE_ABSENT)
-		return r;
+	/* Also over nothing: the layers below may have been given wrongly. */
+	if (!place_below(d, name, buf))
+		return 0;
 	/* One by name may be there: two layers hid it. */
 	r = whiteout_make(g->m->style, dirfd, name);
 	return r == -EEXIST ? 0 : r;
@@ -184,7 +183,8 @@ static int add_other(struct merger *g, const struct found *f, int dirfd, const c
 	struct stat st;
 	int r = fd < 0 ? fd : snapshot_merge_keeps_number(g->m, fd, f->idx, f->path);
 
-	if (r == 0 && g->m->style->has_trusted && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode))
+	if (r == 0 && g->m->style->has_trusted && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) &&
+	    st.st_nlink == 1)
 		return copy_symlink(g, f, fd, dirfd, name);
 	return r < 0 ? r : snapshot_links_make(g->m->links, fd, dirfd, name);
 }
@@ -200,6 +200,8 @@ static int lead_below(struct merger *g, const struct found *f, const char *own, 
 		return r;
 	if (*ret)
 		return whiteout_set_redirect(g->m->style, fd, f->below);
+	if (own && !f->has_below)
+		return whiteout_set_opaque(g->m->style, fd);
 	r = own ? look_below(g, own, &kind) : 0;
 	return r < 0 || !own || kind != PATH_RESOLVE_DIRECTORY
 		       ? r
@@ -254,6 +256,7 @@ static int add(struct merger *g, size_t parent, int dirfd, const char *name)
 			&(struct snapshot_merge_place){ .idx = f.idx,
 							.path = f.path,
 							.dirfd = dirfd,
+							.dir = d->path,
 							.name = name,
 							.below = place_below(d, name, buf) });
 	default:
@@ -285,8 +288,14 @@ static int read_part(struct merger *g, size_t at, int dirfd, size_t idx, const c
 	_cleanup_(closep) int fd =
 		path_open_quiet(g->layers[idx]->rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 	_cleanup_(dir_listing_release) struct dir_listing l = { 0 };
+	char redirect[PATH_MAX];
+	bool has_files = false;
 	int r = fd < 0 ? fd : dir_listing_read(fd, &l);
 
+	if (r == 0)
+		r = whiteout_dir_marks(fd, g->layers[idx]->is_doubted, redirect, &has_files);
+	/* Whiteouts that are files look like files to path_resolve_visit. */
+	r = r < 0 ? r : has_files ? -EOPNOTSUPP : 0;
 	for (size_t k = 0; k < l.n && r == 0; k++)
 		r = add_once(g, at, dirfd, dir_listing_name(&l, &l.entries[k]));
 	return r;

@@ -13,6 +13,7 @@
 #include "veneer/layer/snapshot_number.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
 #include "veneer/sys/xattr.h"
@@ -31,7 +32,7 @@ struct copied {
 	struct hlink link;
 	dev_t dev;
 	ino_t ino;
-	int fd; /* O_PATH */
+	char *path; /* in the new one */
 };
 
 /* A regular file while it is merged. */
@@ -69,7 +70,7 @@ static void free_copied(struct hlink *e, void *arg)
 	struct copied *c = container_of(e, struct copied, link);
 
 	(void)arg;
-	close(c->fd);
+	free(c->path);
 	free(c);
 }
 
@@ -233,15 +234,29 @@ static uint64_t clip_of(const struct merging *g, uint64_t lower_size)
 	}
 }
 
+/* The mark was read once more, and its owner may have changed it since it was believed. */
+static int check_path(const struct merging *g, struct layer *const *layers, size_t n,
+		      const char *path)
+{
+	const struct source *below = g->last->below;
+	_cleanup_(freep) char *there = NULL;
+	ssize_t idx = path_resolve_file(layers, n, g->files->merge->n, path, &there);
+
+	if (idx < 0)
+		return (int)idx;
+	return layers[idx] == below->layer && !strcmp(there, below->path) ? 0 : -ESTALE;
+}
+
 static int path_below(const struct merging *g, char ret[PATH_MAX])
 {
 	struct layer *const *layers;
+	const size_t n = image_layers(g->files->merge->image, &layers);
 	int r = source_path_below(g->last, ret);
 
-	image_layers(g->files->merge->image, &layers);
-	return r
-		       ?: path_resolve_descend(layers, layer_of(g->files, g->last) + 1,
-					       g->files->merge->n, ret);
+	r = r
+		    ?: path_resolve_descend(layers, layer_of(g->files, g->last) + 1,
+					    g->files->merge->n, ret);
+	return r ?: check_path(g, layers, n, ret);
 }
 
 /* As partial_mark_make. */
@@ -352,23 +367,22 @@ static struct copied *find_copy(const struct snapshot_merge_files *f, const stru
 	return NULL;
 }
 
-static int note_copy(struct snapshot_merge_files *f, const struct stat *st, int dirfd,
-		     const char *name)
+static int note_copy(struct snapshot_merge_files *f, const struct stat *st,
+		     const struct snapshot_merge_place *p)
 {
 	struct copied *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
-	*c = (struct copied){ .dev = st->st_dev, .ino = st->st_ino };
-	c->fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (c->fd < 0 || htab_insert(&f->copies, &c->link, st->st_ino) < 0) {
-		int r = c->fd < 0 ? -errno : -ENOMEM;
-
-		closep(&c->fd);
-		free(c);
-		return r;
-	}
-	return 0;
+	c->dev = st->st_dev;
+	c->ino = st->st_ino;
+	if (asprintf(&c->path, "%s%s%s", p->dir, *p->dir ? "/" : "", p->name) < 0)
+		c->path = NULL;
+	if (c->path && htab_insert(&f->copies, &c->link, st->st_ino) == 0)
+		return 0;
+	free(c->path);
+	free(c);
+	return -ENOMEM;
 }
 
 /* ---- one file ---- */
@@ -385,7 +399,7 @@ static int copy(struct merging *g)
 	/* After the data, which takes capabilities and set-id bits away. */
 	r = r ?: snapshot_merge_attributes(g->from, &g->st, g->fd);
 	if (r == 0 && g->st.st_nlink > 1)
-		r = note_copy(g->files, &g->st, p->dirfd, p->name);
+		r = note_copy(g->files, &g->st, p);
 	closep(&g->fd);
 	return r;
 }
@@ -407,7 +421,9 @@ static int merge(struct merging *g)
 	int r;
 
 	if (c)
-		return snapshot_links_make(NULL, c->fd, g->place->dirfd, g->place->name);
+		return linkat(g->files->merge->to, c->path, g->place->dirfd, g->place->name, 0) < 0
+			       ? -errno
+			       : 0;
 	/* With a mark it is one that does not need its lower file any more, nor has it. */
 	if (source_is_plain(g->top)) {
 		r = source_read_mark(g->from, "", &mark, NULL) == 0 ? link_whole(g) : 1;
@@ -422,10 +438,21 @@ int snapshot_merge_files_add(struct snapshot_merge_files *f, const struct snapsh
 	struct merging g = { .files = f, .place = p, .fd = -1 };
 	struct layer *const *layers;
 	size_t n = image_layers(f->merge->image, &layers);
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
+	_cleanup_(closep) int fd = -1;
 	int r = source_new(layers, n, p->idx, p->path, &g.top, &g.st);
 
-	if (r < 0)
+	/* Ours, with a mode that keeps us out, and that the copy is to have. */
+	if (r == -EACCES) {
+		fd = path_open(layers[p->idx]->rootfd, p->path, O_PATH | O_NOFOLLOW, 0);
+		x = fd < 0 ? NULL : mode_relax_begin(fd, "");
+		r = x ? source_new(layers, n, p->idx, p->path, &g.top, &g.st) : r;
+		r = r ?: mode_relax_stat(fd, "", AT_EMPTY_PATH, &g.st);
+	}
+	if (r < 0) {
+		source_free(g.top);
 		return r;
+	}
 	g.from = source_pin(g.top);
 	r = g.from < 0 ? g.from : merge(&g);
 	if (g.from >= 0)

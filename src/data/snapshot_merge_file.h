@@ -10,7 +10,8 @@
 struct snapshot_merge_place {
 	size_t idx; /* the layer that shows it */
 	const char *path; /* in that layer */
-	int dirfd; /* of the new one */
+	int dirfd; /* of the new one, in which it is at the path dir */
+	const char *dir;
 	const char *name;
 	const char *below; /* the path that it stands over there, by its place; NULL: none */
 };

@@ -76,11 +76,47 @@ static int open_holder(int dir, uint64_t id)
 	return root < 0 ? root : branch_store_open_at(root, BRANCH_DIR_NAME);
 }
 
-static bool is_there(int dir, const char *name)
+/* 1, 0 or -errno. */
+static int is_there(int dir, const char *name)
 {
 	struct stat st;
 
-	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : -errno;
+}
+
+/* What a forger may have put in its place is none. */
+static bool is_none(int r)
+{
+	return r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
+}
+
+/* A snapshot that stands for others, and of which something is left to be done: 1 with its
+ * directory, 0 or -errno. */
+static int find_fresh(int dir, uint64_t id, int *ret_holder)
+{
+	_cleanup_(closep) int holder = open_holder(dir, id);
+	int r = is_none(holder) ? 0 : holder < 0 ? holder : is_there(holder, FRESH);
+
+	if (r == 1)
+		*ret_holder = steal_fd(&holder);
+	return r;
+}
+
+static int open_work_holder(int dir)
+{
+	_cleanup_(closep) int work = branch_store_open_at(dir, WORK);
+
+	return work < 0 ? work : branch_store_open_at(work, BRANCH_DIR_NAME);
+}
+
+/* Is "squash" being filled, and not one that was replaced? 1, 0 or -errno. */
+static int is_being_filled(int dir)
+{
+	_cleanup_(closep) int holder = open_work_holder(dir);
+
+	return is_none(holder) ? 0 : holder < 0 ? holder : is_there(holder, FRESH);
 }
 
 struct id_list {
@@ -156,6 +192,7 @@ static bool is_shown(void *arg, int dirfd, const char *name, const struct stat *
 {
 	const struct id_list *l = arg;
 	const uint64_t ino = st->st_ino;
+	struct stat own;
 	int fd;
 
 	if (!l->n || !bsearch(&ino, l->v, l->n, sizeof(ino), by_value))
@@ -164,8 +201,12 @@ static bool is_shown(void *arg, int dirfd, const char *name, const struct stat *
 	if (S_ISDIR(st->st_mode) || st->st_nlink > 1)
 		return S_ISDIR(st->st_mode);
 	fd = S_ISREG(st->st_mode) && st->st_blocks
-		     ? openat(dirfd, name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
+		     ? openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
 		     : -1;
+	/* Another may have its name by now. */
+	if (fd >= 0 && fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == ino &&
+	    own.st_nlink == 1 && ftruncate(fd, 0) < 0)
+		log_debug("cannot empty a file of a merged snapshot: %s", strerror(errno));
 	closep(&fd);
 	return true;
 }
@@ -203,18 +244,20 @@ static int move(int dir, const char *from, int holder, uint64_t id)
 static int finish(int dir, uint64_t id, int holder, const struct branch_chain *c, bool is_volatile)
 {
 	_cleanup_(id_list_release) struct id_list replaced = { 0 };
-	int r = list_ids(holder, &replaced);
+	const int filled = is_being_filled(dir), work = is_there(dir, WORK);
+	int r = filled < 0 ? filled : work < 0 ? work : list_ids(holder, &replaced);
 
-	if (r == 0 && is_there(dir, WORK))
+	/* One that is filled is of another merge; this one has got so far already. */
+	if (r == 0 && work && !filled)
 		r = branch_store_write(dir, c, is_volatile);
 	for (size_t k = 0; k < replaced.n && r == 0; k++)
 		if (replaced.v[k] != id)
 			r = move(dir, branch_store_place_of(replaced.v[k], "").name, holder,
 				 replaced.v[k]);
-	return r ?: move(dir, WORK, holder, id);
+	return r < 0 || filled ? r : move(dir, WORK, holder, id);
 }
 
-/* Nobody else does. */
+/* Nobody else tidies up. */
 static int open_fresh(int holder)
 {
 	_cleanup_(closep) int fd = branch_store_open_at(holder, FRESH);
@@ -230,30 +273,48 @@ static int open_fresh(int holder)
 static int tidy(int dir, uint64_t id, int holder)
 {
 	_cleanup_(id_list_release) struct id_list replaced = { 0 };
-	_cleanup_(closep) int fresh = open_fresh(holder);
-	int r = fresh < 0 ? fresh : list_ids(holder, &replaced);
+	int r = list_ids(holder, &replaced);
 
 	r = r ?: prune(dir, id, holder, &replaced);
-	if (r == 0 && unlinkat(holder, FRESH, AT_REMOVEDIR) < 0)
-		r = -errno;
-	return r == -ENOENT || r == -EBUSY ? 0 : r;
+	return r == 0 && unlinkat(holder, FRESH, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : r;
 }
 
+/* The ids of all that have "new". */
+static int list_fresh(int dir, const struct branch_chain *c, struct id_list *ret)
+{
+	int r = 0;
+
+	for (size_t k = 0; k < c->n && r >= 0; k++) {
+		_cleanup_(closep) int holder = -1;
+
+		r = find_fresh(dir, c->entries[k].id, &holder);
+		if (r == 1)
+			r = add_id(ret, c->entries[k].id);
+	}
+	return r < 0 ? r : 0;
+}
+
+static int absorb(int dir, uint64_t id, struct branch_chain *c)
+{
+	_cleanup_(id_list_release) struct id_list replaced = { 0 };
+	_cleanup_(closep) int holder = open_holder(dir, id);
+	int r = holder < 0 ? holder : list_ids(holder, &replaced);
+
+	return r ?: branch_chain_absorb(c, id, replaced.v, replaced.n);
+}
+
+/* Of what was replaced earlier, and nobody has tidied up yet, there is nothing in the chain. */
 int branch_merge_look(int dir, struct branch_chain *c)
 {
-	if (!is_there(dir, WORK))
-		return 0;
-	for (size_t k = 0; k < c->n; k++) {
-		_cleanup_(id_list_release) struct id_list replaced = { 0 };
-		_cleanup_(closep) int holder = open_holder(dir, c->entries[k].id);
-		int r;
+	_cleanup_(id_list_release) struct id_list fresh = { 0 };
+	int r = is_there(dir, WORK);
 
-		if (holder < 0 || !is_there(holder, FRESH))
-			continue;
-		r = list_ids(holder, &replaced);
-		return r ?: branch_chain_absorb(c, c->entries[k].id, replaced.v, replaced.n);
-	}
-	return 0;
+	if (r <= 0)
+		return r;
+	r = list_fresh(dir, c, &fresh);
+	for (size_t k = 0; k < fresh.n && r == 0; k++)
+		r = absorb(dir, fresh.v[k], c);
+	return r;
 }
 
 /* Unless somebody is filling it. */
@@ -265,21 +326,32 @@ static void drop_work(int dir)
 		rmtree(dir, WORK);
 }
 
+static int recover_one(int dir, uint64_t id, const struct branch_chain *c)
+{
+	_cleanup_(closep) int holder = open_holder(dir, id), fresh = -1;
+	int r = holder < 0 ? holder : finish(dir, id, holder, c, false), e;
+
+	if (r < 0)
+		return r;
+	fresh = open_fresh(holder);
+	e = fresh < 0 ? fresh : tidy(dir, id, holder);
+	/* It takes room, and no more. */
+	if (e < 0 && e != -EBUSY && e != -ENOENT)
+		log_warn("what is left of snapshots that were merged cannot be removed: %s",
+			 strerror(-e));
+	return 0;
+}
+
 int branch_merge_recover(int dir, const struct branch_chain *c)
 {
-	for (size_t k = 0; k < c->n; k++) {
-		_cleanup_(closep) int holder = open_holder(dir, c->entries[k].id);
-		int r;
+	_cleanup_(id_list_release) struct id_list fresh = { 0 };
+	int r = list_fresh(dir, c, &fresh);
 
-		if (holder < 0 || !is_there(holder, FRESH))
-			continue;
-		r = finish(dir, c->entries[k].id, holder, c, false);
-		r = r ?: tidy(dir, c->entries[k].id, holder);
-		if (r < 0)
-			return r;
-	}
-	drop_work(dir);
-	return 0;
+	for (size_t k = 0; k < fresh.n && r == 0; k++)
+		r = recover_one(dir, fresh.v[k], c);
+	if (r == 0)
+		drop_work(dir);
+	return r;
 }
 
 /* ---- a new one ---- */
@@ -312,21 +384,36 @@ static int open_chain(int rootfd, struct branch_chain *ret)
 	return r < 0 ? r : dir;
 }
 
+/* It is what was made just now, and nobody else's. */
+static int check_made(int root)
+{
+	struct stat st;
+
+	if (fstat(root, &st) < 0)
+		return -errno;
+	if (st.st_uid != geteuid() || st.st_mode & 077)
+		return -EPERM;
+	return flock(root, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+}
+
 int branch_merge_begin(int rootfd, const uint64_t *ids, size_t n)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	_cleanup_(closep) int dir = open_chain(rootfd, &c);
 	_cleanup_(closep) int root = -1;
-	int r = dir < 0 ? dir : branch_merge_recover(dir, &c);
+	_cleanup_(id_list_release) struct id_list fresh = { 0 };
+	int r = dir < 0 ? dir : branch_merge_recover(dir, &c) ?: list_fresh(dir, &c, &fresh);
 
+	/* The one before has not been tidied up. */
+	if (r == 0 && fresh.n)
+		r = -EEXIST;
 	if (r == 0 && mkdirat(dir, WORK, 0700) < 0)
 		r = -errno;
 	if (r < 0)
 		return r;
 	root = branch_store_open_at(dir, WORK);
-	if (root >= 0 && flock(root, LOCK_EX | LOCK_NB) < 0)
-		r = -errno;
-	r = r ?: root < 0 ? root : make_holder(root, ids, n);
+	r = root < 0 ? root : check_made(root);
+	r = r ?: make_holder(root, ids, n);
 	if (r == 0)
 		return steal_fd(&root);
 	rmtree(dir, WORK);
@@ -380,7 +467,7 @@ static int exchange(int dir, uint64_t id, bool is_volatile)
 int branch_merge_publish(int rootfd, const uint64_t *ids, size_t n, bool is_volatile)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
-	_cleanup_(closep) int dir = open_chain(rootfd, &c), holder = -1;
+	_cleanup_(closep) int dir = open_chain(rootfd, &c), holder = -1, fresh = -1;
 	_cleanup_(freep) int *locks = NULL;
 	int r = dir < 0 ? dir : check_chain(&c, ids, n);
 
@@ -393,18 +480,20 @@ int branch_merge_publish(int rootfd, const uint64_t *ids, size_t n, bool is_vola
 		locks[k] = -1;
 	r = lock_all(dir, ids, n, locks);
 	r = r ?: branch_chain_absorb(&c, ids[0], ids, n);
-	r = r ?: exchange(dir, ids[0], is_volatile);
+	/* Nobody tidies it up before its maker does. */
+	holder = r == 0 ? open_work_holder(dir) : -1;
+	fresh = holder < 0 ? holder : open_fresh(holder);
+	r = r ?: fresh < 0 ? fresh : exchange(dir, ids[0], is_volatile);
 	if (r == 0) {
-		int e = holder = open_holder(dir, ids[0]);
+		int e = finish(dir, ids[0], holder, &c, is_volatile);
 
-		e = e < 0 ? e : finish(dir, ids[0], holder, &c, is_volatile);
 		/* It counts already; the next mount does the rest. */
 		if (e < 0)
 			log_error("cannot put snapshots that were merged away: %s", strerror(-e));
 	}
 	for (size_t k = 0; k < n; k++)
 		closep(&locks[k]);
-	return r;
+	return r < 0 ? r : steal_fd(&fresh);
 }
 
 int branch_merge_tidy(int rootfd, uint64_t id)

@@ -145,8 +145,10 @@ static int go_down(struct image *img, struct spot *spot, struct snapshot_ino *re
 			ret->ino = number;
 			return 0;
 		}
-		if (!l->is_snapshot || step_down(img, fd, st.st_mode, &next) < 0)
-			return 0;
+		r = l->is_snapshot ? step_down(img, fd, st.st_mode, &next) : -ENOENT;
+		/* To be shown it is good enough, and not to be written. */
+		if (r < 0)
+			return r == -ENOENT || spot->top == SIZE_MAX ? 0 : r;
 		*spot = next;
 	}
 }

@@ -11,9 +11,9 @@ int snapshot_number_write(int fd, uint64_t number)
 	const uint64_t value = htole64(number);
 	int r = xattr_set(fd, "", SNAPSHOT_NUMBER_ATTR, &value, sizeof(value), 0);
 
-	return r == -EPERM || r == -EOPNOTSUPP
-		       ? xattr_set(fd, "", SNAPSHOT_NUMBER_USER_ATTR, &value, sizeof(value), 0)
-		       : r;
+	if (r == -EPERM || r == -EOPNOTSUPP)
+		r = xattr_set(fd, "", SNAPSHOT_NUMBER_USER_ATTR, &value, sizeof(value), 0);
+	return r == -EOPNOTSUPP ? 0 : r;
 }
 
 bool snapshot_number_read(int dirfd, const char *name, bool is_doubted, uint64_t *ret)

@@ -6,6 +6,7 @@
 #include "veneer/base/log.h"
 #include "veneer/layer/branch_dir.h"
 #include "veneer/layer/branch_merge.h"
+#include "veneer/layer/layer_registry.h"
 #include "veneer/union/inode_struct.h"
 #include "veneer/union/lookup.h"
 
@@ -64,7 +65,15 @@ static int open_image(struct mount *m, struct mount_squash *s, size_t place)
 	for (size_t k = 0; k < s->n; k++)
 		s->roots[k] = (struct mount_squash_root){ layers[place + k]->dev,
 							  layers[place + k]->ino };
+	s->held = layer_registry_again(m->tree.image);
 	return image_new(layers + place, n - place, &s->merge.image);
+}
+
+static void let_go(struct mount_squash *s)
+{
+	image_unref(s->merge.image);
+	layer_registry_release(s->held);
+	s->merge.image = s->held = NULL;
 }
 
 static int begin_links(struct mount_squash *s, bool is_seen)
@@ -80,7 +89,7 @@ int mount_squash_begin(struct mount *m, const char *from, const char *to, struct
 	ssize_t place = 0;
 	int r;
 
-	*ret = (struct mount_squash){ .rootfd = -1, .work_fd = -1, .merge.to = -1 };
+	*ret = MOUNT_SQUASH_NONE;
 	if (!m->tree.upper || m->is_frozen)
 		return -EROFS;
 	ret->rootfd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
@@ -109,8 +118,7 @@ int mount_squash_fill(struct mount_squash *s,
 	m->step = step;
 	m->arg = arg;
 	r = snapshot_merge_run(m);
-	image_unref(m->image);
-	m->image = NULL;
+	let_go(s);
 	return r;
 }
 
@@ -213,10 +221,14 @@ int mount_squash_publish(struct mount_squash *s)
 {
 	int r = branch_merge_publish(s->rootfd, s->ids, s->n, s->is_volatile);
 
-	if (r == 0)
-		s->is_begun = false;
-	s->is_published = s->is_published || r == 0;
-	return r;
+	if (r < 0)
+		return r;
+	s->fresh = r;
+	s->is_begun = false;
+	s->is_published = true;
+	/* It is a snapshot now, that mounts lock. */
+	closep(&s->merge.to);
+	return 0;
 }
 
 void mount_squash_release(struct mount_squash *s)
@@ -229,14 +241,15 @@ void mount_squash_release(struct mount_squash *s)
 	if (s->is_begun)
 		branch_merge_cancel(s->rootfd);
 	snapshot_links_end(s->merge.links);
-	image_unref(s->merge.image);
+	let_go(s);
+	closep(&s->fresh);
 	closep(&s->merge.to);
 	closep(&s->rootfd);
 	closep(&s->work_fd);
 	free(s->merge.where);
 	free(s->roots);
 	free(s->ids);
-	*s = (struct mount_squash){ .rootfd = -1, .work_fd = -1, .merge.to = -1 };
+	*s = MOUNT_SQUASH_NONE;
 }
 
 const char *mount_squash_reason(int r)

@@ -181,8 +181,7 @@ static void say(const struct squashing *s, int r, char *err, size_t err_size)
 
 int snapshot_squash(struct snapshot_squash *q, char *err, size_t err_size)
 {
-	struct squashing s = { .ask = q,
-			       .squash = { .rootfd = -1, .work_fd = -1, .merge.to = -1 } };
+	struct squashing s = { .ask = q, .squash = MOUNT_SQUASH_NONE };
 	int r;
 
 	*err = '\0';

@@ -73,7 +73,7 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 			continue;
 		if (depth + 1 < RMTREE_DEPTH_MAX)
 			remove_at(m, fd, de->d_name, depth + 1);
-		else if (unlinkat(fd, de->d_name, AT_REMOVEDIR) < 0)
+		else if (stays(m, fd, de->d_name) || unlinkat(fd, de->d_name, AT_REMOVEDIR) < 0)
 			move_up(m, fd, de->d_name);
 	}
 	closedir(d);

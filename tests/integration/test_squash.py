@@ -113,6 +113,27 @@ def test_blocks_are_copied_and_not_files(s):
     assert now[70_000:70_003] == now[170_000:170_003] == b"NEW"
 
 
+def test_modes_that_let_nobody_in(s):
+    (s.m / "whole").write_bytes(blob(30 * KIB, 9))
+    os.chmod(s.m / "whole", 0)
+    write_at(s.m / "big", b"ONE", 70_000)
+    s.take("one")
+    write_at(s.m / "big", b"TWO", 170_000)
+    os.chmod(s.m / "big", 0o200)
+    s.take("two")
+    squash_live(s)
+    linux.umount(s.m)
+    s.mount()
+    assert [os.stat(s.m / name).st_mode & 0o7777 for name in ("whole", "big")] == [0, 0o200]
+    linux.umount(s.m)
+    snapshot, = (p for p in (s.place.upper / BRANCHES).iterdir() if p.is_dir())
+    for name in ("whole", "big"):
+        os.chmod(snapshot / name, 0o600)
+    s.mount()
+    assert (s.m / "whole").read_bytes() == blob(30 * KIB, 9)
+    assert (s.m / "big").read_bytes()[170_000:170_003] == b"TWO"
+
+
 def test_a_whole_file_is_linked(s):
     (s.m / "whole").write_bytes(blob(300 * KIB, 9))
     s.take("one")
@@ -509,3 +530,28 @@ def test_flatten_loses_no_snapshot_beside(s):
     done = subprocess.run(flatten_command(s), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 1 and "does not stand on" in done.stderr
     assert s.frozen() == before
+
+
+def test_snapshots_are_taken_meanwhile(s):
+    for n in range(3000):
+        (s.m / f"f{n}").write_bytes(blob(5 * KIB, n))
+    s.take("one")
+    for n in range(0, 3000, 2):
+        write_at(s.m / f"f{n}", b"TWO", 4500)
+    s.take("two")
+    before = looks(s.m)
+    squashing = subprocess.Popen([s.stack.program, "squash", "-q", s.m, "one..two"], stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, **s.shared.environment})
+    taken = 0
+    while squashing.poll() is None:
+        write_at(s.m / "big", b"LATER", taken * 5000 % 290_000)
+        s.take(f"later{taken}")
+        taken += 1
+    assert squashing.returncode == 0, squashing.stderr.read()
+    squashing.stderr.close()
+    assert taken > 1 and "one" not in snapshots(s) and {"two", "later0"} <= set(snapshots(s))
+    now = looks(s.m)
+    for path in (str(s.m / "big"), f"{s.m}/."):
+        now.pop(path), before.pop(path)
+    assert now == before
+    squash_live(s)

@@ -16,8 +16,10 @@ int branch_merge_plan(const struct branch_chain *c, const char *from, const char
  * way). As long as it is open nobody removes what it is of. Under branch_dir_lock. */
 int branch_merge_begin(int rootfd, const uint64_t *ids, size_t n);
 /* It is filled and on the disk: it becomes snapshot ids[0], and the others go. Under
- * branch_dir_lock, and with no mount of the upper that has them open. 0; -EUSERS: a mount has one
- * of them open; -EBUSY, -ENOENT: the chain is another by now; -errno; then nothing has changed. */
+ * branch_dir_lock, and with no mount of the upper that has them open. A
+ * descriptor: as long as it is open nobody but branch_merge_tidy tidies up; -EUSERS: a mount has
+ * one of them open; -EBUSY, -ENOENT: the chain is another by now; -errno; then nothing has changed.
+ */
 int branch_merge_publish(int rootfd, const uint64_t *ids, size_t n, bool is_volatile);
 /* What is of no use any more of those that became snapshot id is removed, which takes long. 0 or
  * -errno; the next mount that writes does what is left. */

@@ -10,7 +10,8 @@
 #define SNAPSHOT_NUMBER_ATTR	  "trusted.veneer.number"
 #define SNAPSHOT_NUMBER_USER_ATTR "user.veneer.number" /* where the first is not permitted */
 
-/* Note it at fd, for reading. 0 or -errno. */
+/* Note it at fd. 0, also where the file system has no attributes, and the number will be another;
+ * or -errno. */
 int snapshot_number_write(int fd, uint64_t number);
 /* Has (dirfd, name), or dirfd itself, a number? is_doubted: the first attribute alone counts. */
 bool snapshot_number_read(int dirfd, const char *name, bool is_doubted, uint64_t *ret);

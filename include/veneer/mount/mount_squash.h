@@ -17,8 +17,16 @@ struct mount_squash {
 	size_t n;
 	struct mount_squash_root *roots; /* of the snapshots */
 	struct whiteout_style style;
+	struct image *held; /* while it is filled: as of a mount, so that its layers stay open */
+	int fresh; /* after it was published: what branch_merge_publish gives; -1 */
 	struct snapshot_merge merge;
 };
+
+#define MOUNT_SQUASH_NONE                                                 \
+	(struct mount_squash)                                             \
+	{                                                                 \
+		.rootfd = -1, .work_fd = -1, .fresh = -1, .merge.to = -1, \
+	}
 
 /* Those from `from` up to `to`, as branch_merge_plan; under branch_dir_lock. 0; -EROFS: the mount
  * has no upper that it may write; -ENOTCONN: it does not stand on them; as branch_merge_plan and

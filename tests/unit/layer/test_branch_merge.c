@@ -107,6 +107,15 @@ static void begin(struct place *p, ino_t number)
 	close(to);
 }
 
+static void publish(struct place *p, const uint64_t ids[2])
+{
+	int fresh = branch_merge_publish(p->s.fd, ids, 2, true);
+
+	assert_true(fresh >= 0);
+	assert_int_equal(branch_merge_tidy(p->s.fd, ids[0]), 0);
+	close(fresh);
+}
+
 static void check_merged(struct place *p)
 {
 	struct branch_chain c;
@@ -168,8 +177,7 @@ static void test_branch_merge__new_one_takes_the_place_of_the_topmost(void **sta
 	take_three(p);
 	begin(p, 999999);
 	check_not_merged(p);
-	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), 0);
-	assert_int_equal(branch_merge_tidy(p->s.fd, 3), 0);
+	publish(p, upper_two);
 	check_merged(p);
 }
 
@@ -190,8 +198,7 @@ static void test_branch_merge__numbers_that_are_shown_stay_taken(void **state)
 		assert_int_equal(snapshot_number_write(fd, file.st_ino), 0);
 		close(fd);
 	}
-	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), 0);
-	assert_int_equal(branch_merge_tidy(p->s.fd, 3), 0);
+	publish(p, upper_two);
 	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("2") "/dir", &kept, 0), 0);
 	assert_int_equal(kept.st_ino, dir.st_ino);
 	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("3") "/c", &kept, 0), 0);
@@ -282,11 +289,17 @@ static void test_branch_merge__crash_while_the_old_ones_move(void **state)
 static void test_branch_merge__crash_before_the_old_ones_are_pruned(void **state)
 {
 	struct place *p = *state;
+	int fresh;
 
 	take_three(p);
 	begin(p, 1);
-	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), 0);
+	fresh = branch_merge_publish(p->s.fd, upper_two, 2, true);
+	assert_true(fresh >= 0);
+	/* As long as somebody is about to do it nobody else does, and nothing else begins. */
+	assert_int_equal(branch_dir_recover(p->s.fd), 0);
 	assert_true(is_there(p, AT("3") "/" AT("2") "/b"));
+	assert_int_equal(branch_merge_begin(p->s.fd, upper_two, 1), -EEXIST);
+	close(fresh);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
 	check_merged(p);
 }
@@ -302,14 +315,12 @@ static void test_branch_merge__merged_one_is_merged_again(void **state)
 	assert_int_equal(mkdirat(p->s.fd, AT("2") "/dir", 0755), 0);
 	assert_int_equal(fstatat(p->s.fd, AT("2") "/dir", &dir, 0), 0);
 	begin(p, dir.st_ino);
-	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), 0);
-	assert_int_equal(branch_merge_tidy(p->s.fd, 3), 0);
+	publish(p, upper_two);
 	to = branch_merge_begin(p->s.fd, all, 2);
 	assert_true(to >= 0);
 	fill(p, WORK, dir.st_ino);
 	close(to);
-	assert_int_equal(branch_merge_publish(p->s.fd, all, 2, true), 0);
-	assert_int_equal(branch_merge_tidy(p->s.fd, 3), 0);
+	publish(p, all);
 	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("3") "/" AT("2") "/dir", &kept, 0), 0);
 	assert_int_equal(kept.st_ino, dir.st_ino);
 	assert_false(is_there(p, AT("1")));
