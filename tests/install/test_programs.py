@@ -40,7 +40,7 @@ _PACKAGES = {
 _LOOKED_FOR = {"modprobe", "go", "cargo", "docker", "autoreconf"}
 # Subcommands, and what is ours.
 _WORDS = set("a apply b box branch build c check clones commit complete create d daemon-reload diff exec export f fuse-devices fuse_overlayfs child images import inspect is-active "
-             "manifest-check mapped once package reload rollback run show snapshot snapshots squash start stop veneer".split())
+             "manifest-check mapped once package reload rollback run show snapshot snapshots start stop veneer".split())
 
 
 @pytest.fixture(scope="module")
