@@ -47,7 +47,8 @@ static const char *why_kept(int r)
 	case -ENOENT:
 		return "there is no snapshot of this name";
 	case -EBUSY:
-		return "the upper or another snapshot stands on it";
+		return "the upper or another snapshot stands on it (veneer squash makes neighbours "
+		       "one)";
 	case -EUSERS:
 		return "a mount uses it: a branch, or one that has the upper as a lower layer";
 	case -EUCLEAN:
