@@ -75,6 +75,7 @@ int offline_upper_open(struct offline_upper *u, struct mount_opts *opts, const c
 
 	umask(0);
 	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGIO, SIG_IGN); /* of a lease */
 	fd_cache_init();
 	file_guard_init();
 	*u = (struct offline_upper){

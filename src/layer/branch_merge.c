@@ -203,9 +203,10 @@ static bool is_shown(void *arg, int dirfd, const char *name, const struct stat *
 	fd = S_ISREG(st->st_mode) && st->st_blocks
 		     ? openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
 		     : -1;
-	/* Another may have its name by now. */
+	/* Another may have its name by now; and a lease is given only where nobody has it open, the
+	 * kernel for a program included. */
 	if (fd >= 0 && fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == ino &&
-	    own.st_nlink == 1 && ftruncate(fd, 0) < 0)
+	    own.st_nlink == 1 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 && ftruncate(fd, 0) < 0)
 		log_debug("cannot empty a file of a merged snapshot: %s", strerror(errno));
 	closep(&fd);
 	return true;
