@@ -70,10 +70,11 @@ int offline_squash(struct mount_opts *opts, const struct offline_squash_range *r
 	progress_clear(&p);
 	if (*err)
 		return r;
-	if (r == -EALREADY)
-		r = (int)(s.n = 0);
-	else
-		r = r ?: publish(upper, &s);
+	if (r == -EALREADY) {
+		*ret = (struct client_squashed){ 0 };
+		return 0;
+	}
+	r = r ?: publish(upper, &s);
 	if (r < 0)
 		return fail(upper, &s, r);
 	*ret = (struct client_squashed){ s.n, s.merge.progress.entries, s.merge.progress.bytes };

@@ -404,7 +404,8 @@ static int copy(struct merging *g)
 	return r;
 }
 
-/* A file all of whose bytes are in what becomes one is a whole one there. */
+/* The part right above the first one that stays below; NULL: the snapshots have all parts, and the
+ * new file is a whole one. */
 static struct source *find_last(const struct snapshot_merge_files *f, struct source *top)
 {
 	struct source *s = top;

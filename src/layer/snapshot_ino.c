@@ -123,7 +123,7 @@ static int step_down(struct image *img, int fd, mode_t mode, struct spot *spot)
 	return r == -ENOENT ? below_copy(img, fd, S_ISREG(mode), spot) : r;
 }
 
-/* Down from *spot to the object whose number is shown. 0 or -errno. */
+/* Move *spot down to the object that gives the number. 0 or -errno. */
 static int go_down(struct image *img, struct spot *spot, struct snapshot_ino *ret)
 {
 	/* Each step goes to a lower layer. */

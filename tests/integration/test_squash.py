@@ -213,27 +213,36 @@ def test_any_changes(s, seed):
         assert now == shown[name]
 
 
+def command(s, name):
+    return [s.stack.program, name, "-q", "-o", f"lowerdir={s.stack.lower()},upperdir={s.place.upper}"]
+
+
+def run_and_kill(call, number, arguments):
+    """SIGKILL comes with the system call of that name and number."""
+    if not shutil.which("strace"):
+        pytest.skip("no strace to kill at a system call")
+    # Leaks cannot be looked for in a program that is traced.
+    environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+    return subprocess.run(["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}",
+                           *arguments], timeout=100, env=environment, check=False)
+
+
 _CALLS = ("mkdirat", "linkat", "renameat", "renameat2", "unlinkat", "pwrite64", "fsetxattr", "fsync")
 
 
 @pytest.mark.parametrize("call", _CALLS)
 def test_killed_at_any_call(s, call):
     """Before the exchange of names the snapshots are what they were, and afterwards they are one."""
-    if not shutil.which("strace"):
-        pytest.skip("no strace to kill at a system call")
     change(s.m)
     s.take("one")
     change_more(s.m)
     s.take("two")
     before = looks(s.m)
     unmounted(s)
-    leaks = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
     names = ["one", "two"]
     killed = 0
     for number in (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30, 45):
-        done = subprocess.run(["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e",
-                               f"inject={call}:signal=KILL:when={number}", s.stack.program, "squash", "-q", "-o",
-                               f"lowerdir={s.stack.lower()},upperdir={s.place.upper}"], timeout=100, env=leaks, check=False)
+        done = run_and_kill(call, number, command(s, "squash"))
         killed += done.returncode != 0
         s.mount()
         assert looks(s.m) == before, (call, number)
@@ -467,10 +476,6 @@ def shows(m):
     return {path: what[1:] for path, what in looks(m).items()}
 
 
-def flatten_command(s):
-    return [s.stack.program, "flatten", "-q", "-o", f"lowerdir={s.stack.lower()},upperdir={s.place.upper}"]
-
-
 def is_plain(upper):
     attributes = {name for path in [upper, *upper.rglob("*")] for name in os.listxattr(path, follow_symlinks=False)}
     return not any(name.endswith((".veneer.partial", ".veneer.number", ".veneer.origin")) for name in attributes)
@@ -485,7 +490,7 @@ def test_flatten_makes_all_of_it_plain(s, seed):
     _change_at_random(rng, s.m, 15)
     before = shows(s.m)
     unmounted(s)
-    done = subprocess.run(flatten_command(s), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command(s, "flatten"), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (s.place.upper / BRANCHES).exists() and is_plain(s.place.upper)
     s.mount()
@@ -494,18 +499,14 @@ def test_flatten_makes_all_of_it_plain(s, seed):
 
 @pytest.mark.parametrize("call", ["renameat", "renameat2", "unlinkat", "linkat", "fsync"])
 def test_flatten_killed_at_any_call(s, call):
-    if not shutil.which("strace"):
-        pytest.skip("no strace to kill at a system call")
     change(s.m)
     s.take("one")
     change_more(s.m)
     before = shows(s.m)
     unmounted(s)
-    leaks = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
     killed = 0
     for number in (*range(1, 12), 15, 20, 30, 45, 70, 100):
-        done = subprocess.run(["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e",
-                               f"inject={call}:signal=KILL:when={number}", *flatten_command(s)], timeout=100, env=leaks, check=False)
+        done = run_and_kill(call, number, command(s, "flatten"))
         killed += done.returncode != 0
         s.mount()
         now = shows(s.m)
@@ -527,7 +528,7 @@ def test_flatten_loses_no_snapshot_beside(s):
     s.back("one")
     linux.umount(s.m)
     before = s.frozen()
-    done = subprocess.run(flatten_command(s), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command(s, "flatten"), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 1 and "does not stand on" in done.stderr
     assert s.frozen() == before
 

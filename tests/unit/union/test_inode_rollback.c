@@ -17,7 +17,7 @@ static void put_layers(struct recovery *h)
 	tree_put_text(h->d, "lower/dir/g", "more");
 }
 
-/* As of a mount that went back and whose chain has changed. */
+/* The mount went back: its chain has changed. */
 static void put_chain(struct recovery *h)
 {
 	struct branch_chain c = { .head = KEPT };
