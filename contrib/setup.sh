@@ -14,14 +14,15 @@ LINT_PREFIX=${VENEER_LINT_PREFIX:-/usr/local/lib/veneer/lint}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev lowdown fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev nettle-dev lowdown fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
 	attr acl strace procps util-linux mount passwd make e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
 	python3-prometheus-client curl tmux systemd
 	podman conmon crun buildah docker.io containerd runc uidmap libcap2-bin slirp4netns fuse-overlayfs clang
 	man-db groff-base binutils fish zsh rpm debootstrap
-	python3-venv shellcheck universal-ctags
+	python3-venv shellcheck universal-ctags postgresql skopeo docker-registry
+	mkdocs mkdocs-material chromium faketime
 )
 # A hundred and thirty with those that they need.
 SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
@@ -29,7 +30,7 @@ BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetu
 	fuse-overlayfs postgresql mariadb-server-core mariadb-client-core sysbench rocksdb-tools make dpkg-dev python3-pip busybox-static stress-ng)
 
 # Of arm64, into a directory of their own; with all that these depend on.
-ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev libcmocka-dev)
+ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev nettle-dev libcmocka-dev)
 
 # Of the cargo that builds fuse-overlayfs 2, which has no package.
 CARGO_MIN=1.85
@@ -498,7 +499,7 @@ main()
 		esac
 	done
 	command -v apt-get >/dev/null ||
-		die "installs with apt only; elsewhere see 'Building by hand' in README.md"
+		die "installs with apt only; elsewhere see 'What the build needs' in doc/INSTALL.md"
 	install_missing "${BUILD_PACKAGES[@]}"
 	provide_fuse
 	if [ -n "$with_tests" ]; then

@@ -234,7 +234,7 @@ plain_part()
 }
 
 # What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
-SERVER_FILES=(call_budget command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
+SERVER_FILES=(call_budget command_line concurrency copy_on_write differential differential_snapshots fsync hard_links layers moves open_files rename
 	takeover whiteout write)
 
 # What tells most of mounts that share one superblock, beside what is about just that.

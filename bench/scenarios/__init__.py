@@ -10,7 +10,8 @@ from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_databases, real_install, real_pgbench, real_sqlite
 from . import real_start
 from . import meta_bigdir, meta_files, meta_reads, meta_walk
-from . import own_branch, own_clone, own_death, own_diff, own_long, own_share, own_waking, own_watching
+from . import own_branch, own_clone, own_death, own_diff, own_long, own_send, own_share, own_snapshots, own_waking
+from . import own_watching
 
 EVERY = [
     hpmapper_cow.CowLatency(),
@@ -52,6 +53,8 @@ EVERY = [
     own_death.Death(),
     own_diff.Diff(),
     own_branch.Branch(),
+    own_snapshots.Snapshots(),
+    own_send.Send(),
     own_clone.Clones(),
     own_share.Share(),
     own_long.Long(),

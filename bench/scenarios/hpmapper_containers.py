@@ -61,6 +61,8 @@ class Containers(scenario.Scenario):
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = (*BY_PODMAN, "veneer-rootless")
     headline = (("64 starts: seconds", f"{NAME}/{READ}", "time"),
+                ("64 starts: page cache", f"{NAME}/{READ}", "page cache"),
+                ("64 starts that write: page cache", f"{NAME}/{WRITE}", "page cache"),
                 ("64 starts that write: data written", f"{NAME}/{WRITE}", "data written"))
     seconds = 5.2, 0.9
 

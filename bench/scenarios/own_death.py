@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from support import host, plots, scenario, tables, trees
+from support import host, scenario, tables, trees
 from support.measures import TailBelow
 
 MOUNTS = 16
@@ -109,7 +109,7 @@ class Death(scenario.Scenario):
     name = "own/death"
     drivers = ("veneer",)
     seconds = 11.3, 9.0
-    headline = [(f"the pause when the server is killed, {MOUNTS} mounts, ms", ROW, METRIC)]
+    headline = [(f"the pause when the server is killed, {MOUNTS} mounts", ROW, METRIC)]
 
     def cells(self, quick):
         return [MOUNTS]
@@ -142,6 +142,3 @@ class Death(scenario.Scenario):
 
     def tables(self, seen):
         return tables.table(seen, "Milliseconds", [("pause", ROW, METRIC)])
-
-    def plots(self, seen):
-        return [("own-death", lambda path: plots.bars(path, seen, [("pause", ROW, METRIC)]))]

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from support import host, plots, scenario, tables, trees
+from support import host, scenario, tables, trees
 from support.measures import AtLeast, Below
 
 MOUNTS = 16
@@ -128,6 +128,3 @@ class Watching(scenario.Scenario):
 
     def tables(self, seen):
         return tables.table(seen, "Per cent", [(PROCESSOR, ROW, PROCESSOR), (LEFT, ROW, LEFT)])
-
-    def plots(self, seen):
-        return [("own-watching", lambda path: plots.bars(path, seen, [(PROCESSOR, ROW, PROCESSOR)]))]

@@ -55,6 +55,20 @@ class Vfs(Driver):
         return Copy(copy)
 
 
+class Reflink(Driver):
+    """A copy of each file that shares its blocks, as XFS has them."""
+
+    kind = "xfs"
+
+    def missing(self):
+        return missing_mkfs(self.kind)
+
+    def open(self, work, lower, keep=True):
+        copy = os.path.join(work.scratch(self.kind), "copy")
+        host.run("cp", "-a", "--reflink=always", lower, copy)
+        return Copy(copy)
+
+
 class Overlay(Driver):
     """The kernel's overlayfs."""
 
@@ -159,6 +173,7 @@ def _when_named(veneer, more):
             fuse.Fuse(f"veneer-{kind}", f"this project on {what}, loop device", veneer, more,
                       kind),
         ]
+    found.append(Reflink("reflink", "cp --reflink=always on XFS, loop device"))
     found.append(Overlay("overlayfs-btrfs", "kernel overlayfs on btrfs, loop device", "btrfs"))
     for copies in ("2", "all"):
         found.append(fuse.Rootless(f"veneer-copies-{copies}", f"veneer-rootless, copies={copies}",

@@ -34,6 +34,11 @@ class Results:
         found = self.rounds(scenario, metric, driver)
         return stats.median(found.values()) if found else None
 
+    def interval(self, scenario, metric, driver):
+        """Between which values most rounds lie, None when the driver never got there."""
+        found = self.rounds(scenario, metric, driver)
+        return stats.interval(list(found.values())) if found else None
+
     def tail(self, scenario, metric, driver):
         found = self.samples.get((scenario, metric, driver), {})
         every = [v for values in found.values() for v in values]

@@ -13,7 +13,7 @@ class Scenario:
     name      GROUP/PART, as `bench/run --list` prints it; also the first part of "scenario" in rows
     drivers   names of the drivers it is for; those it leaves out are named with a reason in `without`
     quick_drivers  in a quick run only these of them
-    headline  (label, "scenario", metric) of rows for the README, a few
+    headline  (label, "scenario", metric) of rows for the summary, a few; README has a choice of them
     seconds   what one cell on one driver takes, full and quick, until the run knows better: on the
               average of those that `has` lets through
     """

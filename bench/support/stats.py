@@ -15,11 +15,17 @@ def percentile(values, share):
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def spread(values):
-    """Distance between the quartiles; between the extremes below four values."""
+def interval(values):
+    """The quartiles; the extremes below four values."""
     if len(values) < 4:
-        return max(values) - min(values)
+        return min(values), max(values)
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def spread(values):
+    """Length of the interval."""
+    low, high = interval(values)
     return high - low
 
 

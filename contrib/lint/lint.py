@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import layers
+import prose
 import sizes
 import texts
 import tools
@@ -22,6 +23,7 @@ FILE_CHECKS = (
     (("include-up", "include-private", "include-struct"), layers.check_includes),
     (("unit-test",), texts.check_unit_tests),
     (("markdown-columns",), texts.check_markdown),
+    (("prose",), prose.check_prose),
     (("clang-format",), tools.check_clang_format),
     (("shellcheck",), tools.check_shellcheck),
     (("ruff",), tools.check_ruff),

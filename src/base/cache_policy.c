@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* How many times its population the cache remembers what left it. */
+/* The cache remembers as many evicted keys as this times its population. */
 #define GHOST_SPAN 2
 
 void cache_policy_init(struct cache_policy *h, size_t budget)

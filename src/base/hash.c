@@ -2,6 +2,7 @@
 #include "veneer/base/hash.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/random.h>
@@ -62,4 +63,45 @@ void hash_use_secret(uint64_t of_another)
 {
 	pthread_once(&secret_once, secret_draw);
 	secret = of_another;
+}
+
+struct hash_stream {
+	XXH3_state_t *state;
+};
+
+struct hash_stream *hash_stream_new(void)
+{
+	struct hash_stream *s = malloc(sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->state = XXH3_createState();
+	if (s->state) {
+		XXH3_64bits_reset(s->state);
+		return s;
+	}
+	free(s);
+	return NULL;
+}
+
+void hash_stream_add(struct hash_stream *s, const void *p, size_t len)
+{
+	if (len)
+		XXH3_64bits_update(s->state, p, len);
+}
+
+uint64_t hash_stream_take(struct hash_stream *s)
+{
+	const uint64_t sum = XXH3_64bits_digest(s->state);
+
+	XXH3_64bits_reset(s->state);
+	return sum;
+}
+
+void hash_stream_free(struct hash_stream *s)
+{
+	if (!s)
+		return;
+	XXH3_freeState(s->state);
+	free(s);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/human_units.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NOUN_MAX 32u /* bytes, behind 26 for the number */
@@ -105,4 +107,26 @@ struct human_units human_units_share(uint64_t part, uint64_t whole)
 	if (whole)
 		snprintf(q.text, sizeof(q.text), "%.0f %%", 100.0 * (double)part / (double)whole);
 	return q;
+}
+
+bool human_units_scan(const char *text, const char *units, uint64_t scale, uint64_t *ret)
+{
+	const char *unit;
+	uint64_t n;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno || !n)
+		return false;
+	unit = *end ? strchr(units, *end) : NULL;
+	if (*end && (!unit || end[1]))
+		return false;
+	for (const char *u = units; unit && u <= unit; u++)
+		if (__builtin_mul_overflow(n, scale, &n))
+			return false;
+	*ret = n;
+	return true;
 }

@@ -28,7 +28,7 @@ static __thread const char *subject;
 
 static mutex_t name_lock = PTHREAD_MUTEX_INITIALIZER;
 GUARDED_BY(name_lock) static char name[NAME_SIZE] = "veneer";
-static char syslog_ident[NAME_SIZE]; /* what openlog keeps a pointer to: written once */
+static char syslog_ident[NAME_SIZE]; /* openlog keeps a pointer to it: written once */
 
 /* Errors of late: a container that reads a damaged file in a loop must not fill the host's log. */
 static mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -106,8 +106,8 @@ void log_say_if_lost(const char *instead)
 			 instead);
 }
 
-/* "DEVICE:INODE" of what the manager connected to the journal, which a shell may have taken
- * elsewhere since. */
+/* "DEVICE:INODE" of the stream that the manager connected to the journal; a shell may have
+ * redirected it since. */
 bool log_is_journal(int fd)
 {
 	const char *stream = getenv("JOURNAL_STREAM");

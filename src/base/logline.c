@@ -89,7 +89,7 @@ size_t logline_json(const struct logline *l, char to[LOGLINE_MAX])
 		put_string(&p, "mount", l->mount, MOUNT_BYTES);
 		put(&p, ",", 1);
 	}
-	/* The quote behind it is in what is left out here. */
+	/* The part that is left out here includes the quote behind it. */
 	put_string(&p, "message", l->message, LOGLINE_MAX - 32 - p.len);
 	p.max = LOGLINE_MAX;
 	put(&p, "}\n", 2);

@@ -18,8 +18,8 @@ struct logline {
 	struct timespec at;
 };
 
-/* As an object of JSON with a line end; bytes that are no UTF-8 are \xNN in the strings. What is
- * too long is cut, and it is an object all the same. The number of bytes. */
+/* As an object of JSON with a line end; bytes that are no UTF-8 are \xNN in the strings. A text
+ * that is too long is cut, and the line stays an object. The number of bytes. */
 size_t logline_json(const struct logline *l, char to[LOGLINE_MAX]);
 /* As the journal of systemd takes it: a field a line. */
 size_t logline_journal(const struct logline *l, char to[LOGLINE_MAX]);

@@ -9,7 +9,7 @@
  *    a refault is known.
  * 3. extra_blk is the sum over all extents of (nheld - 1) * nblk where nheld > 1.
  * 4. The table is settled when `quiet` extents in a row, as many as there are places, held nothing
- *    that may go now or by `next_ms`. Whatever may change that sets quiet to 0. */
+ *    that may go now or by `next_ms`. Each event that may change that sets quiet to 0. */
 #include "veneer/base/page_dups.h"
 
 #include "veneer/base/array.h"
@@ -26,8 +26,8 @@
 #define ROOM_LOOKS    64u /* extents that are looked at for one that can be forgotten at no loss */
 
 const struct page_dups_rules page_dups_rules_default = {
-	/* Eight of the paper's slices at once, an eighth as often: what costs is the dropping,
-	   least in large batches. */
+	/* Eight of the paper's slices at once, an eighth as often: the dropping costs most, least
+	 * in large batches. */
 	.scan = 8 * (1u << 14) / CHUNK_BLKS,
 	.max = 1u << 18,
 	.rest_ms = 500,
@@ -390,7 +390,7 @@ size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret)
 	return c->nmembers;
 }
 
-/* ---- what was sent ---- */
+/* ---- sent extents ---- */
 
 /* The copy of this mount, taken out of its extent's list; NONE. */
 static uint32_t unlink_copy(struct page_dups *c, struct extent *e, uint32_t mount)
@@ -541,7 +541,7 @@ static void wait_until(struct page_dups *c, uint32_t ms)
 	c->has_next = true;
 }
 
-/* False: there is no room for what would have to go. */
+/* False: there is no room for the list of copies to drop. */
 static bool scan_extent(struct page_dups *c, struct extent *e, uint32_t now_ms,
 			struct page_dups_victim *ret, size_t max, size_t *n)
 {

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first opcode is 1: 0 takes those that have no name here. */
+/* The first opcode is 1: 0 counts the opcodes without a name here. */
 static const char *const opcode_names[STATS_OPCODES] = {
 	[0] = "OTHER",
 	[FUSE_LOOKUP] = "LOOKUP",

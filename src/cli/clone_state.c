@@ -10,6 +10,7 @@
 #include "veneer/base/log.h"
 #include "veneer/layer/branch_dir.h"
 #include "veneer/prefetch/state_dir.h"
+#include "veneer/sys/mountinfo.h"
 #include "veneer/sys/rmtree.h"
 
 #include <dirent.h>
@@ -43,8 +44,10 @@ static int find_all(bool makes, char **ret)
 	if (r < 0)
 		log_error("%s: cannot keep clones there: %s", home ? home : "$XDG_STATE_HOME",
 			  strerror(-r));
-	else if (asprintf(ret, "%s/clones", home) < 0)
+	else if (asprintf(ret, "%s/clones", home) < 0) {
+		log_error("out of memory");
 		r = -ENOMEM;
+	}
 	return r;
 }
 
@@ -149,18 +152,50 @@ static int load(char *path, struct clone_state *ret)
 
 /* ---- one ---- */
 
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* Does all of the directory have the clock of its own file system? What is mounted in it may tick.
+ */
+static bool is_one_file_system(const char *dir)
+{
+	_cleanup_(closep) int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool is_plain = false;
+
+	return fd >= 0 && mountinfo_plain(0, &fd, 1, &is_plain) == 0 && is_plain;
+}
+
+/* Linux 6.13 has a fine clock for change times: a file gets a time between two ticks if its last
+ * change time was read before, and no file of the file system gets an earlier one afterwards. *ret:
+ * the time of the clone's own directory. False: it is not of that clock, or of another file system
+ * than dir. */
+static bool read_fine_clock(const struct clone_state *c, const struct stat *dir,
+			    const struct timespec *start, struct timespec *ret)
+{
+	struct stat st;
+
+	if (fstat(c->lock_fd, &st) < 0 || st.st_dev != dir->st_dev ||
+	    fchmod(c->lock_fd, st.st_mode & 07777) < 0 || fstat(c->lock_fd, &st) < 0)
+		return false;
+	*ret = st.st_ctim;
+	return is_before(start, ret) && is_one_file_system(c->dir);
+}
+
 /* A moment behind all changes until now, as the file system will say of them, and not behind any to
- * come: its clock ticks, and this waits for the next tick. */
-static struct timespec now(void)
+ * come. Where its clock ticks, this waits for the next tick. */
+static struct timespec now(const struct clone_state *c, const struct stat *dir)
 {
 	struct timespec start, tick;
 
 	clock_gettime(CLOCK_REALTIME, &start);
+	if (read_fine_clock(c, dir, &start, &tick))
+		return tick;
 	do {
 		usleep(TICK_US);
 		clock_gettime(CLOCK_REALTIME_COARSE, &tick);
-	} while (tick.tv_sec < start.tv_sec ||
-		 (tick.tv_sec == start.tv_sec && tick.tv_nsec <= start.tv_nsec));
+	} while (!is_before(&start, &tick));
 	return tick;
 }
 
@@ -233,7 +268,7 @@ int clone_state_renew(struct clone_state *c)
 		log_error("%s: cannot make its directories: %s", c->path, strerror(-r));
 		return r;
 	}
-	c->since = now();
+	c->since = now(c, &st);
 	c->dir_ino = st.st_ino;
 	return save(c);
 }

@@ -244,6 +244,15 @@ static int apply_alone(struct clone_state *c, const struct flags *flags)
 	return r ?: finish(c);
 }
 
+/* As read_changes. The descriptors of the directories are closed: a child that unmounts would have
+ * copies of all. */
+static int look_at_changes(const struct clone_state *c, const struct flags *flags)
+{
+	_cleanup_(diff_release) struct diff d = { 0 };
+
+	return read_changes(c, flags, &d);
+}
+
 /* Exit code. */
 static int apply(struct clone_state *c, const struct flags *flags)
 {
@@ -252,13 +261,9 @@ static int apply(struct clone_state *c, const struct flags *flags)
 
 	if (clone_state_is_applying(c) && !is_mounted)
 		return finish(c) != 0;
-	if (is_mounted) {
-		_cleanup_(diff_release) struct diff d = { 0 };
-
-		/* It goes on if it is known by now that this cannot be done. */
-		if (read_changes(c, flags, &d) < 0 || mount_call_umount(c->dest))
-			return 1;
-	}
+	/* It goes on if it is known by now that this cannot be done. */
+	if (is_mounted && (look_at_changes(c, flags) < 0 || mount_call_umount(c->dest)))
+		return 1;
 	r = apply_alone(c, flags);
 	/* What is half done must not be changed. */
 	if (is_mounted && !clone_state_is_applying(c) && clone_state_mount(c))

@@ -116,20 +116,19 @@ static int stack_add_snapshots(struct stack *s, const char *path, const struct b
 static int load_chain(const char *path, struct branch_chain *ret)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	uint64_t pending = 0;
 	int r = fd < 0 ? -errno : branch_dir_load(fd, ret);
 
 	if (r == -ENOENT && fd >= 0)
 		r = 0;
 	if (r == 0)
-		r = branch_dir_pending(fd, ret, &pending);
+		r = branch_dir_is_interrupted(fd, ret);
 	if (r < 0)
 		log_error("%s: cannot read its snapshots: %s", path,
 			  r == -EUCLEAN ? "their chain is damaged" : strerror(-r));
-	else if (pending)
+	else if (r)
 		log_error("%s: a snapshot of it was interrupted: the next mount finishes that",
 			  path);
-	return pending ? -EBUSY : r;
+	return r > 0 ? -EBUSY : r;
 }
 
 static int stack_add_lower(struct stack *s, const char *path)

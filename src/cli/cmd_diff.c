@@ -3,8 +3,10 @@
 
 #include "clone_state.h"
 #include "mount_find.h"
+#include "output_file.h"
 #include "progress.h"
 #include "terminal.h"
+#include "upper_layers.h"
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
@@ -78,86 +80,20 @@ static void draw(void *arg, const struct diff_progress *p)
 			"");
 }
 
-/* The destination of an archive. */
-struct output {
-	const char *path; /* NULL: standard output */
-	int fd;
-	bool is_nameless; /* until it is whole, so that a killed tool leaves nothing */
-};
-
-/* -errno: not on this file system, or there is no way to give it the name. */
-static int open_nameless(const char *path)
+/* What veneer send takes for the files' data. */
+static uint64_t delta_bytes(const struct diff *d)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1)
-					   : strdup(".");
-	int fd;
+	uint64_t sum = 0;
 
-	if (!dir || !*name || strlen(name) > NAME_MAX || access("/proc/self/fd", F_OK) < 0)
-		return -EINVAL;
-	fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-	return fd < 0 ? -errno : fd;
-}
-
-static int open_file(struct output *to)
-{
-	struct stat st;
-
-	if (lstat(to->path, &st) == 0)
-		return -EEXIST;
-	to->fd = open_nameless(to->path);
-	to->is_nameless = to->fd >= 0;
-	if (to->fd < 0)
-		to->fd = open(to->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	return to->fd < 0 ? -errno : 0;
-}
-
-static const char *output_name(const struct output *to)
-{
-	return to->path ? to->path : "standard output";
-}
-
-static int open_output(struct output *to)
-{
-	int r;
-
-	if (!to->path && isatty(STDOUT_FILENO)) {
-		log_error("an archive is not for a terminal: say where to with -o FILE, or "
-			  "redirect the output");
-		return -EINVAL;
-	}
-	if (to->path)
-		r = open_file(to);
-	else
-		r = (to->fd = dup(STDOUT_FILENO)) < 0 ? -errno : 0;
-	if (r < 0)
-		log_error("%s: %s", output_name(to), strerror(-r));
-	return r;
-}
-
-/* r: how the writing went. What is not whole does not stay. */
-static int close_output(struct output *to, int r)
-{
-	char proc[64];
-	int e = 0;
-
-	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", to->fd);
-	if (r == 0 && to->is_nameless &&
-	    linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
-		e = -errno;
-	/* A file system across the network, or one that is full, reports errors only now. */
-	if (close(to->fd) < 0 && r == 0 && e == 0)
-		e = -errno;
-	if (e < 0)
-		log_error("%s: %s", output_name(to), strerror(-e));
-	if (to->path && !to->is_nameless && (r < 0 || e < 0))
-		unlink(to->path);
-	return r ?: e;
+	for (size_t k = 0; k < d->n; k++)
+		sum += d->entries[k].is_partial ? d->entries[k].own_blks << BLK_SHIFT
+						: d->entries[k].size;
+	return sum;
 }
 
 static int write_tar(const struct arguments *args, const struct mount_opts *opts)
 {
-	struct output to = { .path = args->output, .fd = -1 };
+	struct output_file to = { .path = args->output, .fd = -1 };
 	struct diff_progress done = { 0 };
 	struct progress shown;
 	const struct step step = progress_walk(&shown);
@@ -170,33 +106,19 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 	progress_clear(&shown);
 	progress_start(&shown, args->is_quiet);
 	if (r == 0)
-		r = open_output(&to);
+		r = output_file_open(&to);
 	if (r == 0) {
 		r = diff_tar_write(&d, to.fd, draw, &shown, &done);
 		progress_clear(&shown);
-		r = close_output(&to, r);
+		r = output_file_close(&to, r);
 		if (r == 0 && !args->is_quiet)
-			fprintf(stderr, "%s: %s, %s of data\n", args->upper,
+			fprintf(stderr, "%s: %s, %s of data; veneer send takes %s\n", args->upper,
 				human_units_of(done.entries, "entry").text,
-				human_units_bytes(done.bytes).text);
+				human_units_bytes(done.bytes).text,
+				human_units_bytes(delta_bytes(&d)).text);
 	}
 	diff_release(&d);
 	return r < 0;
-}
-
-static int parse_lower(char *list, struct mount_opts *ret)
-{
-	char self[] = "veneer", flag[] = "-o", readonly[] = "ro", point[] = "/";
-	char *argv[] = { self, flag, list, flag, readonly, point };
-	char cwd[PATH_MAX], err[PATH_MAX] = "out of memory";
-
-	if (!getcwd(cwd, sizeof(cwd)))
-		strcpy(cwd, "/");
-	if (options_parse(&(struct options_argv){ 6, argv, cwd, geteuid() == 0 }, ret, err,
-			  sizeof(err)) == 0)
-		return 0;
-	log_error("%s", err);
-	return -EINVAL;
 }
 
 /* 0; 1: help was asked for; -EINVAL after a sentence on standard error. */
@@ -295,7 +217,7 @@ int cmd_diff(int argc, char **argv)
 		log_error("an archive needs to know what the layer lies on: -o lowerdir=A[:B...]");
 		return 2;
 	}
-	if (args.list && parse_lower(args.list, &opts) < 0)
+	if (args.list && upper_layers_parse(args.list, &opts) < 0)
 		return 2;
 	fd_cache_init();
 	file_guard_init();

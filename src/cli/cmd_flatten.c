@@ -205,11 +205,11 @@ static int flatten_live(const char *path, enum form form, char *err, size_t err_
 	struct live live = { .last = { 0 } };
 	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
 	_cleanup_(closep) int fd = -1;
-	struct stat st;
-	int r = stat(path, &st) < 0 ? -errno : 0;
+	struct client_target at_mount;
+	int r = client_target_of(path, &at_mount);
 
-	if (r < 0 || !S_ISDIR(st.st_mode)) {
-		log_error("%s: %s", path, strerror(r < 0 ? -r : ENOTDIR));
+	if (r < 0) {
+		log_error("%s: %s", path, strerror(-r));
 		return 1;
 	}
 	progress_start(&live.shown, form == FORM_QUIET);
@@ -217,7 +217,7 @@ static int flatten_live(const char *path, enum form form, char *err, size_t err_
 	r = r ?: client_connect(&at, false, &fd, err, err_size);
 	if (r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
-	r = r ?: client_flatten(fd, &st, draw_live, &live, err, err_size);
+	r = r ?: client_flatten(fd, &at_mount, draw_live, &live, err, err_size);
 	progress_clear(&live.shown);
 	if (r == -ENOENT)
 		return r;

@@ -15,20 +15,23 @@
 #include "veneer/mount/upper_lock.h"
 #include "veneer/server/client.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 static int print_usage(void)
 {
-	printf("usage: veneer squash [-q] MOUNTPOINT [OLD..NEW]\n"
+	printf("usage: veneer squash [-q] [--rate RATE] MOUNTPOINT [OLD..NEW]\n"
 	       "       veneer squash [-q] -o lowerdir=A[:B...],upperdir=U [OLD..NEW]\n\n"
 	       "Make neighbouring snapshots one: NEW, which shows what it showed, takes in those\n"
 	       "below it down to OLD, which go. Without names: all that the upper stands on, as\n"
 	       "far as nothing else stands on one of them. What partial files have of their own\n"
 	       "is copied by block, and other files get another name. Programs in a mount go on.\n"
 	       "It can be stopped at any moment, and nothing has changed then.\n\n"
-	       "  -q, --quiet  neither progress nor what was done\n\n"
+	       "  -q, --quiet  neither progress nor what was done\n"
+	       "  --rate RATE  bytes a second at most, with K, M or G behind them; an entry\n"
+	       "               counts as 4K\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
 }
@@ -36,6 +39,7 @@ static int print_usage(void)
 /* OLD and NEW of "OLD..NEW"; NULL: none is given. */
 struct range {
 	char *from, *to;
+	uint64_t rate; /* bytes a second; 0: no limit */
 };
 
 /* False after a sentence. */
@@ -43,16 +47,31 @@ static bool split(char *given, struct range *ret)
 {
 	char *dots = given ? strstr(given, "..") : NULL;
 
-	*ret = (struct range){ NULL, NULL };
+	*ret = (struct range){ NULL, NULL, 0 };
 	if (!given)
 		return true;
 	if (dots) {
 		*dots = '\0';
-		*ret = (struct range){ given, dots + 2 };
+		*ret = (struct range){ given, dots + 2, 0 };
 	}
 	if (dots && branch_chain_is_name(ret->from) && branch_chain_is_name(ret->to))
 		return true;
 	log_error("two names of snapshots are needed, as in OLD..NEW");
+	return false;
+}
+
+/* False after a sentence. */
+static bool take_rate(const struct offline_args *a, struct range *ret)
+{
+	if (!a->rate)
+		return true;
+	if (a->nlists)
+		log_error("--rate is for a mount that is in use");
+	else if (human_units_scan(a->rate, "KMG", 1024, &ret->rate))
+		return true;
+	else
+		log_error("--rate %s: bytes a second are needed, with K, M or G behind them",
+			  a->rate);
 	return false;
 }
 
@@ -87,8 +106,8 @@ static int ask(const char *path, const char *names, struct live *live, char *err
 {
 	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
 	_cleanup_(closep) int fd = -1;
-	struct stat st;
-	int r = stat(path, &st) < 0 ? -errno : 0;
+	struct client_target at_mount;
+	int r = client_target_of(path, &at_mount);
 
 	snprintf(err, err_size, "%s", strerror(-r));
 	r = r ?: rundir_open(&at, err, err_size);
@@ -96,19 +115,22 @@ static int ask(const char *path, const char *names, struct live *live, char *err
 	if (fd < 0 && r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
 	return r
-		       ?: client_squash(fd,
-					&(struct client_squash_ask){ &st, names, draw_live, live },
-					err, err_size);
+		       ?: client_squash(
+				  fd,
+				  &(struct client_squash_ask){ &at_mount, names, draw_live, live },
+				  err, err_size);
 }
 
 /* Exit code. */
 static int squash_live(const char *path, const struct range *range, bool is_quiet)
 {
-	char names[2 * BRANCH_CHAIN_NAME_MAX + 2], err[PATH_MAX * 2] = "";
+	char names[2 * BRANCH_CHAIN_NAME_MAX + 32], err[PATH_MAX * 2] = "";
 	struct live live = { .last = { 0 } };
-	int r;
+	int r, n;
 
-	snprintf(names, sizeof(names), "%s\n%s", range->from ?: "", range->to ?: "");
+	n = snprintf(names, sizeof(names), "%s\n%s", range->from ?: "", range->to ?: "");
+	if (range->rate)
+		snprintf(names + n, sizeof(names) - (size_t)n, "\n%" PRIu64, range->rate);
 	progress_start(&live.shown, is_quiet);
 	r = ask(path, names, &live, err, sizeof(err));
 	progress_clear(&live.shown);
@@ -158,7 +180,7 @@ int cmd_squash(int argc, char **argv)
 	const char *given;
 	int r;
 
-	if (offline_arguments(argc, argv, "--quiet SECOND", true, &args) < 0)
+	if (offline_arguments(argc, argv, "--quiet --rate SECOND", true, &args) < 0)
 		return usage_hint("squash");
 	if (args.wants_help)
 		return print_usage();
@@ -171,7 +193,7 @@ int cmd_squash(int argc, char **argv)
 		return usage_hint("squash");
 	}
 	given = args.nlists ? args.path : args.second;
-	if (!split(given ? strdupa(given) : NULL, &range))
+	if (!split(given ? strdupa(given) : NULL, &range) || !take_rate(&args, &range))
 		return usage_hint("squash");
 	if (!args.nlists)
 		return squash_live(args.path, &range, args.is_quiet);

@@ -52,6 +52,12 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 			a.is_json = true;
 		} else if (is_known(known, "--in-place") && !strcmp(arg, "--in-place")) {
 			a.is_in_place = true;
+		} else if (is_known(known, "--rate") && !strcmp(arg, "--rate")) {
+			a.rate = argv[++i];
+			if (!a.rate) {
+				log_error("missing argument after --rate");
+				return -EINVAL;
+			}
 		} else if (arg[0] != '-' && wants_path && !a.path) {
 			a.path = arg;
 		} else if (arg[0] != '-' && is_known(known, "SECOND") && !a.second) {

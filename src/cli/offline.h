@@ -13,12 +13,13 @@ struct offline_args {
 	char *lists[OFFLINE_LISTS_MAX]; /* -o */
 	size_t nlists;
 	const char *path, *second; /* what is no option */
+	const char *rate; /* of --rate; NULL: none */
 	bool is_quiet, repairs, salvages, is_in_place, is_json, wants_help;
 };
 
-/* Accepts -o LIST, --help and of --quiet, --repair, --in-place and --json what `known` names, and
- * one path if wants_path; another argument if `known` has SECOND. 0, or -EINVAL after a sentence on
- * standard error. */
+/* Accepts -o LIST, --help and of --quiet, --repair, --in-place, --json and --rate what `known`
+ * names, and one path if wants_path; another argument if `known` has SECOND. 0, or -EINVAL after a
+ * sentence on standard error. */
 int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 		      struct offline_args *ret);
 /* The layers that the lists name, as for mounting: lowerdir and upperdir are needed, workdir is

@@ -58,8 +58,10 @@ int offline_squash(struct mount_opts *opts, const struct offline_squash_range *r
 	struct mount m;
 	int r;
 
-	if (!upper)
+	if (!upper) {
+		log_error("out of memory");
 		return -ENOMEM;
+	}
 	progress_start(&p, is_quiet);
 	r = mount_open(&m, opts, err, sizeof(err));
 	if (r < 0)

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 /* What the kernel still keeps of writes goes to the server first. */
-static int flush(const char *path, struct stat *ret)
+static int flush(const char *path)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	return fd < 0 || fstat(fd, ret) < 0 || syncfs(fd) < 0 ? -errno : 0;
+	return fd < 0 || syncfs(fd) < 0 ? -errno : 0;
 }
 
 int snapshot_call(const char *path, const char *to, const char *name, char **ret_name, char *err,
@@ -25,8 +25,8 @@ int snapshot_call(const char *path, const char *to, const char *name, char **ret
 	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
 	_cleanup_(freep) char *names = NULL;
 	_cleanup_(closep) int fd = -1;
-	struct stat st;
-	int r = flush(path, &st);
+	struct client_target at_mount;
+	int r = flush(path) ?: client_target_of(path, &at_mount);
 
 	if (r == 0 && to && asprintf(&names, "%s\n%s", to, name) < 0) {
 		names = NULL;
@@ -39,6 +39,6 @@ int snapshot_call(const char *path, const char *to, const char *name, char **ret
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
 	if (r < 0)
 		return r;
-	return to ? client_rollback(fd, &st, names, ret_name, err, err_size)
-		  : client_snapshot(fd, &st, name, ret_name, err, err_size);
+	return to ? client_rollback(fd, &at_mount, names, ret_name, err, err_size)
+		  : client_snapshot(fd, &at_mount, name, ret_name, err, err_size);
 }

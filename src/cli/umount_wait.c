@@ -23,7 +23,8 @@
 #include <sys/xattr.h>
 
 #define ANSWER_MS 2000
-#define STEP_MS	  2
+#define CHILD_US  100 /* the child has nothing to do but end */
+#define STEP_US	  500
 #define WORD_MS	  3000 /* then it is said */
 #define DOUBT_MS  10000 /* where the kernel did not say that the file system is no more */
 
@@ -72,9 +73,10 @@ static void let_go(int watch_fd, int answer_fd)
 
 	if (chdir("/") < 0)
 		log_debug("cannot leave the working directory: %s", strerror(errno));
-	for (int fd = 0; fd < high; fd++)
-		if (fd != low)
-			close(fd);
+	if (low > 0)
+		close_range(0, (unsigned)low - 1, 0);
+	if (high > low + 1)
+		close_range((unsigned)low + 1, (unsigned)high - 1, 0);
 	close_range((unsigned)high + 1, ~0u, 0);
 }
 
@@ -99,7 +101,7 @@ static bool end_asking(pid_t pid)
 
 	kill(pid, SIGKILL);
 	while ((r = waitpid(pid, NULL, WNOHANG)) == 0 && clock_ms() < end)
-		usleep(STEP_MS * 1000);
+		usleep(CHILD_US);
 	return r != 0;
 }
 
@@ -183,6 +185,14 @@ static bool is_mounted_elsewhere(const struct umount_wait *c)
 	       s.is_found;
 }
 
+/* One of several of a file system (shared_sb.h) ends when the kernel has forgotten its root, which
+ * a watch would have it keep. */
+static void end_watch_of_shared(struct umount_wait *c)
+{
+	if (*c->root && c->root[1 + strspn(c->root + 1, "0123456789")] == '\0')
+		closep(&c->watch_fd);
+}
+
 static void say_outcome(const struct umount_wait *c)
 {
 	struct stat st;
@@ -199,6 +209,8 @@ void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 	const int64_t start = clock_ms();
 	bool is_certain = c->work_fd >= 0 && is_over(c), is_said = false;
 
+	if (c->work_fd >= 0)
+		end_watch_of_shared(c);
 	if (c->work_fd < 0 || (!is_certain && (is_lazy || is_mounted_elsewhere(c))))
 		return;
 	/* The server's own lock goes when it has closed everything, or is dead. */
@@ -216,7 +228,7 @@ void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 				 "out",
 				 c->path);
 		is_said = is_said || waited > WORD_MS;
-		usleep(STEP_MS * 1000);
+		usleep(STEP_US);
 	}
 	say_outcome(c);
 }

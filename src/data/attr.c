@@ -69,8 +69,8 @@ static bool is_overridden(const struct union_fs *t, const struct inode *i)
 	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
 }
 
-/* Owner and mode are in an attribute: change what it says. (uid_t)-1 and so on leave that one
- * alone. */
+/* Owner and mode are in an attribute: change its value. (uid_t)-1 and so on leave that one alone.
+ */
 static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
 			   mode_t mode)
 {
@@ -131,9 +131,10 @@ static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, g
 	struct stat up, low;
 	int r;
 
-	if (i->type != DT_REG || !i->src.id || !i->lower || !t->style.has_trusted)
+	if (i->type != DT_REG || !i->src.id || !i->src.below || !t->style.has_trusted)
 		return 0;
-	r = fstat(fd, &up) < 0 ? -errno : image_stat(t->image, i->lower, &low);
+	r = fstat(fd, &up) < 0 ? -errno : 0;
+	r = r ?: i->lower ? image_stat(t->image, i->lower, &low) : source_stat(i->src.below, &low);
 	if (r < 0)
 		return r;
 	up.st_uid = uid != (uid_t)-1 ? uid : up.st_uid;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/data/copy_range.h"
 
+#include "copy_reference.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
@@ -86,6 +87,7 @@ struct span {
 	struct inode *from, *to;
 	off_t off, off_to;
 	size_t len;
+	size_t all; /* what the program asked for, if that is at one offset of two files; 0 */
 };
 
 /* Under both locks, fd is that of s->to. As much as the system call does of it; 0: nothing. */
@@ -156,7 +158,12 @@ static ssize_t copy_some(struct union_fs *t, const struct span *s)
 	if (fd < 0)
 		return fd;
 	lock_both(s->from, s->to);
-	n = copy_below(t, s, fd);
+	n = (ssize_t)copy_reference_make(
+		t,
+		&(struct copy_reference){
+			.from = s->from, .to = s->to, .off = (uint64_t)s->off_to, .len = s->all },
+		fd);
+	n = n ?: copy_below(t, s, fd);
 	unlock_both(s->from, s->to);
 	fd_cache_unpin(&s->to->src.fd);
 	return n ? n : copy_step(t, s);
@@ -184,6 +191,7 @@ static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t
 ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to,
 		   off_t off_to, size_t len)
 {
+	const size_t all = off_from == off_to && from != to ? len : 0;
 	size_t done = 0;
 	ssize_t n;
 
@@ -199,7 +207,8 @@ ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struc
 						 .to = to,
 						 .off = off_from + (off_t)done,
 						 .off_to = off_to + (off_t)done,
-						 .len = len - done });
+						 .len = len - done,
+						 .all = done ? 0 : all });
 		if (n <= 0)
 			break;
 		done += (size_t)n;

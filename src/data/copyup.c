@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every copy is made without a name, or under a name in the work directory, and then put in its
  * place in one step: a server that dies half-way leaves nothing that could be taken for the file
- * (doc/DESIGN.md, section 5, has the steps). The next one makes it again; publish_recover.c gives a
+ * (doc/internals/copy-up.md has the steps). The next one makes it again; publish_recover.c gives a
  * copy with several names those that it lacks. */
 #include "veneer/data/copyup.h"
 

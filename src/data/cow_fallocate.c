@@ -16,14 +16,14 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
-/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them, also where fsync
- * has relied on them: have the map on disk first. */
+/* Ownership that only the extents tell so far (doc/internals/map.md) would go with them, also where
+ * fsync has relied on them: have the map on disk first. */
 static int commit_before_zeroing(struct union_fs *t, struct inode *i, int fd)
 {
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
 		return 0;
 	if (fdatasync(fd) < 0)
-		return cow_fsync_failed(i);
+		return cow_fsync_failed(t, i);
 	return mapfile_commit(t->map, i->src.id, true);
 }
 

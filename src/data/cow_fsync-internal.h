@@ -7,4 +7,4 @@
  * i->lock is held. 0; -EAGAIN: they have made blocks own since; -errno. */
 int cow_fsync_step(struct union_fs *t, struct inode *i, int fd, bool data_only);
 /* A sync of the file failed with errno, which is kept until a program is told. -errno. */
-int cow_fsync_failed(struct inode *i);
+int cow_fsync_failed(struct union_fs *t, struct inode *i);

@@ -12,11 +12,11 @@
 
 #define FSYNC_TRIES 4
 
-int cow_fsync_failed(struct inode *i)
+int cow_fsync_failed(struct union_fs *t, struct inode *i)
 {
 	const int error = -errno;
 
-	i->sync_error = error;
+	inode_note_sync_error(t, i, error);
 	return error;
 }
 
@@ -28,7 +28,7 @@ int cow_fsync_step(struct union_fs *t, struct inode *i, int fd, bool data_only)
 	int r;
 
 	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
-		return cow_fsync_failed(i);
+		return cow_fsync_failed(t, i);
 	if (!id)
 		return 0;
 	pending = mapfile_pending(t->map, id);

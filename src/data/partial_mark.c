@@ -116,6 +116,40 @@ int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path
 	return 0;
 }
 
+static int write_copy_mark(struct union_fs *t, int fd, const struct partial_xattr *m, uint64_t size)
+{
+	/* It is for good: nothing looks at who may write the file when that changes. */
+	int r = partial_mark_write(&t->style, fd, m, false);
+
+	r = r ?: put_guard(t, fd);
+	return r == 0 && ftruncate(fd, (off_t)size) < 0 ? -errno : r;
+}
+
+int partial_mark_make_copy(struct union_fs *t, struct inode *i, int fd,
+			   const struct partial_mark_copy *c)
+{
+	MODE_RELAX_SCOPE(fd, "");
+	struct partial_xattr m = { .is_copy = true,
+				   .lower_size = (uint64_t)c->st->st_size,
+				   .lower_mtime_s = c->st->st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)c->st->st_mtim.tv_nsec };
+	int r = set_path(&m, c->of);
+
+	r = r ?: mapfile_file_new(t->map, m.lower_size, &m.file_id);
+	if (r < 0)
+		return r;
+	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
+	r = write_copy_mark(t, fd, &m, c->size);
+	if (r < 0 && xattr_trust_unmark(fd) == 0) {
+		mapfile_file_gone(t->map, m.file_id);
+		return r;
+	}
+	i->src.map = t->map;
+	i->src.below = c->src;
+	i->src.id = m.file_id; /* threads without the lock go by it */
+	return r;
+}
+
 /* Of what this mount knows: the owner of the file may have written another since. */
 static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_covered,
 			const struct stat *low)
@@ -153,11 +187,29 @@ static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct 
 			    &low);
 }
 
+/* A copy of another file whose seal was lost, as by a tar without trusted.*. */
+static int fix_copy(struct union_fs *t, struct inode *i, int fd)
+{
+	struct image_entry *e;
+	struct partial_xattr m;
+	struct source *below;
+	int r = source_read_mark(fd, "", &m, NULL);
+
+	/* Without a file below it needs none. */
+	if (r != 1 || !m.is_copy || m.is_sealed || !t->style.has_trusted || !i->src.below)
+		return r;
+	r = image_lookup_path(t->image, m.path, &e) ?: image_source(t->image, e, &below);
+	if (r == 0 && (below != i->src.below || m.file_id != i->src.id))
+		r = -EIO;
+	return r ?: partial_mark_write(&t->style, fd, &m, false);
+}
+
 int partial_mark_fix(struct union_fs *t, struct inode *i, const struct stat *attributes)
 {
 	int fd, r;
 
-	if (i->type != DT_REG || !i->has_upper || !i->lower)
+	/* A name means nothing to a file that says where its bytes are. */
+	if (i->type != DT_REG || !i->has_upper || (!i->lower && !attributes))
 		return 0;
 	/* A mark that was just taken away must not come back. */
 	WRLOCK_SCOPE(&i->lock);
@@ -166,8 +218,9 @@ int partial_mark_fix(struct union_fs *t, struct inode *i, const struct stat *att
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = fix_origin(t, i, fd, attributes,
-		       xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0);
+	r = i->lower ? fix_origin(t, i, fd, attributes,
+				  xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0)
+		     : fix_copy(t, i, fd);
 	fd_cache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;
 }

@@ -10,6 +10,21 @@
  * st is the lower file's, up has the owner and mode that the file is to have. Under i->lock. */
 int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path,
 		      const struct stat *st, const struct stat *up);
+/* A copy of another file: of which, its source and its stat; and the size that the copy begins
+ * with, at most that of the other. */
+struct partial_mark_copy {
+	const struct image_entry *of;
+	struct source *src;
+	const struct stat *st;
+	uint64_t size;
+};
+
+/* Make the empty file behind fd, i's, such a copy, by a mark that leads there, without data. The
+ * size comes last, so that a server that is killed here leaves an empty file. Under i->lock. 0 or
+ * -errno: the file is as it was, or, if its mark could not be taken away again, a partial one
+ * without content. */
+int partial_mark_make_copy(struct union_fs *t, struct inode *i, int fd,
+			   const struct partial_mark_copy *c);
 /* Write a mark, and before it its seal if it has a path: at its own place what it leads to is read
  * by the same users. A path twice may be more than a file system has room for, 4 KiB for all
  * attributes on ext4: a mark that is followed without a seal (is_covered) then goes without. 0 or

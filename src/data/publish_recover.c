@@ -38,7 +38,7 @@ static int read_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	if (r == 0)
 		r = origin_xattr_read(dirfd, name, t->upper->is_doubted, origin);
 	else if (r == 1)
-		strcpy(origin, m.is_sealed || !t->upper->is_doubted ? m.path : "");
+		strcpy(origin, !m.is_copy && (m.is_sealed || !t->upper->is_doubted) ? m.path : "");
 	if (r != 1 || !*origin)
 		return r == -EUCLEAN || r >= 0 ? 0 : r;
 	r = image_lookup_path(t->image, origin, ret);

@@ -86,9 +86,9 @@ static int look_below(const struct merger *g, const char *path, enum path_resolv
 
 	*ret = PATH_RESOLVE_ABSENT;
 	strcpy(here, path);
-	for (size_t k = g->m->n; k < g->n; k++) {
+	for (size_t k = g->m->n; k < g->n; k = layer_below(g->layers, g->n, k)) {
 		struct path_resolve_step s;
-		int r = path_resolve_visit(g->layers[k], here, &s);
+		int r = path_resolve_visit_parts(g->layers, g->n, &k, here, &s);
 
 		if (r < 0)
 			return r;
@@ -131,10 +131,11 @@ static int add_whiteout(struct merger *g, const struct directory *d, int dirfd, 
 	return r == -EEXIST ? 0 : r;
 }
 
-/* Takes the strings over, also on failure. */
-static int push(struct merger *g, struct directory d)
+/* Takes the strings over, also on failure. has_below: d.below was to be given. */
+static int push(struct merger *g, struct directory d, bool has_below)
 {
-	if (d.path && d.there && array_reserve(&g->dirs, &g->cap, g->ndirs + 1) == 0) {
+	if (d.path && d.there && !d.below == !has_below &&
+	    array_reserve(&g->dirs, &g->cap, g->ndirs + 1) == 0) {
 		g->dirs[g->ndirs++] = d;
 		return 0;
 	}
@@ -144,7 +145,7 @@ static int push(struct merger *g, struct directory d)
 	return -ENOMEM;
 }
 
-/* fd: a directory that is merged with none below, or a symlink. */
+/* fd: a directory that is merged with none below, or what is no regular file. */
 static int note_number(struct merger *g, const struct found *f, int fd)
 {
 	char path[PATH_MAX];
@@ -156,37 +157,73 @@ static int note_number(struct merger *g, const struct found *f, int fd)
 	return r == 0 ? snapshot_number_write(fd, number) : r < 0 ? r : 0;
 }
 
-/* A symlink of which the number is to be noted, which only an attribute of root's can on one. */
-static int copy_symlink(struct merger *g, const struct found *f, int from, int dirfd,
-			const char *name)
+static int make_symlink(int from, int dirfd, const char *name)
 {
 	char target[PATH_MAX + 1];
 	ssize_t n = readlinkat(from, "", target, sizeof(target) - 1);
-	_cleanup_(closep) int fd = -1;
-	struct stat st;
-	int r;
 
-	if (n < 0 || fstat(from, &st) < 0)
+	if (n < 0)
 		return -errno;
 	target[n] = '\0';
-	if (symlinkat(target, dirfd, name) < 0)
-		return -errno;
-	fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	r = fd < 0 ? -errno : note_number(g, f, fd);
-	return r ?: snapshot_merge_attributes(from, &st, fd);
+	return symlinkat(target, dirfd, name) < 0 ? -errno : 0;
 }
 
-static int add_other(struct merger *g, const struct found *f, int dirfd, const char *name)
+/* A symlink, socket, fifo or device while it is merged. */
+struct node {
+	const struct found *found;
+	int from;
+	struct stat st;
+	int dirfd; /* of the new one */
+	const char *dir; /* its path there */
+	const char *name;
+};
+
+static int make_node(const struct node *o)
+{
+	if (S_ISLNK(o->st.st_mode))
+		return make_symlink(o->from, o->dirfd, o->name);
+	return mknodat(o->dirfd, o->name, (o->st.st_mode & S_IFMT) | 0600, o->st.st_rdev) < 0
+		       ? -errno
+		       : 0;
+}
+
+static int finish_node(struct merger *g, const struct node *o)
+{
+	_cleanup_(closep) int fd = openat(o->dirfd, o->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	int r = fd < 0 ? -errno : note_number(g, o->found, fd);
+
+	return r ?: snapshot_merge_attributes(o->from, &o->st, fd);
+}
+
+/* A new inode that says which number it shows, which only an attribute of root's can, on these. */
+static int copy_node(struct merger *g, const struct node *o)
+{
+	int r = make_node(o);
+
+	/* Not every root may make devices. */
+	if (r == -EPERM)
+		return snapshot_links_make(g->m->links, o->from, o->dirfd, o->name);
+	r = r ?: finish_node(g, o);
+	return r ?: snapshot_merge_files_note(&g->files, &o->st, o->dir, o->name);
+}
+
+static int add_other(struct merger *g, const struct directory *d, const struct found *f, int dirfd,
+		     const char *name)
 {
 	_cleanup_(closep) int fd =
 		path_open(g->layers[f->idx]->rootfd, f->path, O_PATH | O_NOFOLLOW, 0);
-	struct stat st;
-	int r = fd < 0 ? fd : snapshot_merge_keeps_number(g->m, fd, f->idx, f->path);
+	struct node o = { .found = f, .from = fd, .dirfd = dirfd, .dir = d->path, .name = name };
+	int r = fd < 0 ? fd : fstat(fd, &o.st) < 0 ? -errno : 0;
 
-	if (r == 0 && g->m->style->has_trusted && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) &&
-	    st.st_nlink == 1)
-		return copy_symlink(g, f, fd, dirfd, name);
-	return r < 0 ? r : snapshot_links_make(g->m->links, fd, dirfd, name);
+	r = r ?: snapshot_merge_files_link(&g->files, &o.st, dirfd, name);
+	if (r)
+		return r < 0 ? r : 0;
+	r = snapshot_merge_keeps_number(g->m, fd, f->idx, f->path);
+	if (r < 0)
+		return r;
+	if (r == 0 && g->m->style->has_trusted)
+		return copy_node(g, &o);
+	return snapshot_links_make(g->m->links, fd, dirfd, name);
 }
 
 /* Let the new directory be merged with what the snapshots' is merged with. *ret: it is. */
@@ -225,10 +262,12 @@ static int add_directory(struct merger *g, size_t parent, const struct found *f,
 	r = fd < 0 ? -errno : lead_below(g, f, own, fd, &is_merged);
 	r = r ?: is_merged ? 0 : note_number(g, f, fd);
 	return r
-		       ?: push(g, (struct directory){ .path = strdup(path),
-						      .below = is_merged ? strdup(f->below) : NULL,
-						      .idx = f->idx,
-						      .there = strdup(f->path) });
+		       ?: push(g,
+			       (struct directory){ .path = strdup(path),
+						   .below = is_merged ? strdup(f->below) : NULL,
+						   .idx = f->idx,
+						   .there = strdup(f->path) },
+			       is_merged);
 }
 
 /* ---- one name ---- */
@@ -260,7 +299,7 @@ static int add(struct merger *g, size_t parent, int dirfd, const char *name)
 							.name = name,
 							.below = place_below(d, name, buf) });
 	default:
-		return add_other(g, &f, dirfd, name);
+		return add_other(g, d, &f, dirfd, name);
 	}
 }
 
@@ -351,9 +390,11 @@ static int begin(struct merger *g)
 	}
 	r = r ?: snapshot_merge_files_begin(&g->files, g->m);
 	return r
-		       ?: push(g, (struct directory){ .path = strdup(""),
-						      .below = root.has_below ? strdup("") : NULL,
-						      .there = strdup("") });
+		       ?: push(g,
+			       (struct directory){ .path = strdup(""),
+						   .below = root.has_below ? strdup("") : NULL,
+						   .there = strdup("") },
+			       root.has_below);
 }
 
 static int sync_all(const struct merger *g)

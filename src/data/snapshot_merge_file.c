@@ -41,6 +41,7 @@ struct merging {
 	const struct snapshot_merge_place *place;
 	struct source *top;
 	struct source *last; /* of its parts the lowest that is in what becomes one */
+	bool is_copy; /* one of them is a copy of another file: its number is its own */
 	struct stat st;
 	int from, fd; /* the file of top; the new one */
 	file_id_t id; /* in the new map; 0: a whole file */
@@ -101,8 +102,8 @@ int snapshot_merge_attributes(int from, const struct stat *st, int to)
 	int r = fchownat(to, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 
 	r = r ?: xattr_copy(from, to, counts);
-	if (r == 0 && !S_ISLNK(st->st_mode) && fchmod(to, st->st_mode & 07777) < 0)
-		r = -errno;
+	if (r == 0 && !S_ISLNK(st->st_mode))
+		r = mode_relax_chmod(to, st->st_mode & 07777);
 	return r == 0 && utimensat(to, "", times, AT_EMPTY_PATH) < 0 ? -errno : r;
 }
 
@@ -269,8 +270,10 @@ static int write_mark(struct merging *g, const struct stat *low)
 				   .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
 	int r = path_below(g, m.path);
 
+	m.is_copy = g->is_copy;
 	/* Another name of it may stand over another file. */
-	if (r == 0 && g->st.st_nlink == 1 && g->place->below && !strcmp(m.path, g->place->below) &&
+	if (r == 0 && !g->is_copy && g->st.st_nlink == 1 && g->place->below &&
+	    !strcmp(m.path, g->place->below) &&
 	    (!style->has_trusted || xattr_trust_covers(&g->st, has_acl, true, low)))
 		*m.path = '\0';
 	g->clip = clip_of(g, m.lower_size);
@@ -285,6 +288,19 @@ static int write_mark(struct merging *g, const struct stat *low)
 	return partial_mark_needs_no_guard(r) && source_read_mark(g->fd, "", &m, NULL) == 1 ? 0 : r;
 }
 
+/* A whole file, or a copy of another one, shows its number by an attribute alone. */
+static int note_number(struct merging *g)
+{
+	struct snapshot_merge *m = g->files->merge;
+	char path[PATH_MAX];
+	uint64_t number;
+	int r = snapshot_ino_descend(m->image, g->place->idx, g->place->path, m->n, &number, path);
+
+	if (r == 1)
+		origin_xattr_write(m->style, g->fd, path);
+	return r == 0 ? snapshot_number_write(g->fd, number) : r < 0 ? r : 0;
+}
+
 static int make_partial(struct merging *g)
 {
 	int fd = source_pin(g->last->below), r;
@@ -297,20 +313,8 @@ static int make_partial(struct merging *g)
 	if (r == 0 && ftruncate(g->fd, g->st.st_size) < 0)
 		r = -errno;
 	r = r ?: write_mark(g, &low);
+	r = r ?: g->is_copy ? note_number(g) : 0;
 	return r ?: copy_own(g);
-}
-
-/* A whole file shows its number by an attribute alone. */
-static int note_number(struct merging *g)
-{
-	struct snapshot_merge *m = g->files->merge;
-	char path[PATH_MAX];
-	uint64_t number;
-	int r = snapshot_ino_descend(m->image, g->place->idx, g->place->path, m->n, &number, path);
-
-	if (r == 1)
-		origin_xattr_write(m->style, g->fd, path);
-	return r == 0 ? snapshot_number_write(g->fd, number) : r < 0 ? r : 0;
 }
 
 static int make_whole(struct merging *g)
@@ -356,27 +360,28 @@ static int link_whole(struct merging *g)
 	return can_be_copied(r) ? 1 : r;
 }
 
-static struct copied *find_copy(const struct snapshot_merge_files *f, const struct stat *st)
+int snapshot_merge_files_link(struct snapshot_merge_files *f, const struct stat *st, int dirfd,
+			      const char *name)
 {
 	for (struct hlink *l = htab_first(&f->copies, st->st_ino); l; l = htab_next(l)) {
 		struct copied *c = container_of(l, struct copied, link);
 
 		if (c->dev == st->st_dev && c->ino == st->st_ino)
-			return c;
+			return linkat(f->merge->to, c->path, dirfd, name, 0) < 0 ? -errno : 1;
 	}
-	return NULL;
+	return 0;
 }
 
-static int note_copy(struct snapshot_merge_files *f, const struct stat *st,
-		     const struct snapshot_merge_place *p)
+int snapshot_merge_files_note(struct snapshot_merge_files *f, const struct stat *st,
+			      const char *dir, const char *name)
 {
-	struct copied *c = calloc(1, sizeof(*c));
+	struct copied *c = st->st_nlink > 1 ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c)
-		return -ENOMEM;
+		return st->st_nlink > 1 ? -ENOMEM : 0;
 	c->dev = st->st_dev;
 	c->ino = st->st_ino;
-	if (asprintf(&c->path, "%s%s%s", p->dir, *p->dir ? "/" : "", p->name) < 0)
+	if (asprintf(&c->path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
 		c->path = NULL;
 	if (c->path && htab_insert(&f->copies, &c->link, st->st_ino) == 0)
 		return 0;
@@ -398,8 +403,7 @@ static int copy(struct merging *g)
 	r = g->last ? make_partial(g) : make_whole(g);
 	/* After the data, which takes capabilities and set-id bits away. */
 	r = r ?: snapshot_merge_attributes(g->from, &g->st, g->fd);
-	if (r == 0 && g->st.st_nlink > 1)
-		r = note_copy(g->files, &g->st, p);
+	r = r ?: snapshot_merge_files_note(g->files, &g->st, p->dir, p->name);
 	closep(&g->fd);
 	return r;
 }
@@ -415,22 +419,28 @@ static struct source *find_last(const struct snapshot_merge_files *f, struct sou
 	return s->below ? s : NULL;
 }
 
+static bool has_copy(const struct source *s, const struct source *last)
+{
+	while (s != last && !s->is_copy)
+		s = s->below;
+	return s->is_copy;
+}
+
 static int merge(struct merging *g)
 {
-	const struct copied *c = find_copy(g->files, &g->st);
+	const struct snapshot_merge_place *p = g->place;
+	int r = snapshot_merge_files_link(g->files, &g->st, p->dirfd, p->name);
 	struct partial_xattr mark;
-	int r;
 
-	if (c)
-		return linkat(g->files->merge->to, c->path, g->place->dirfd, g->place->name, 0) < 0
-			       ? -errno
-			       : 0;
+	if (r)
+		return r < 0 ? r : 0;
 	/* With a mark it is one that does not need its lower file any more, nor has it. */
 	if (source_is_plain(g->top)) {
 		r = source_read_mark(g->from, "", &mark, NULL) == 0 ? link_whole(g) : 1;
 		return r == 1 ? copy(g) : r;
 	}
 	g->last = find_last(g->files, g->top);
+	g->is_copy = g->last && has_copy(g->top, g->last);
 	return copy(g);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One regular file of snapshots that become one. */
+/* One regular file of snapshots that become one, and what is known of all. */
 #pragma once
 
 #include "veneer/base/htab.h"
@@ -19,13 +19,20 @@ struct snapshot_merge_place {
 struct snapshot_merge_files {
 	struct snapshot_merge *merge;
 	struct mapfile *map; /* of the new one */
-	struct htab copies; /* of files with several names */
+	struct htab copies; /* of what has several names */
 	char *buf;
 };
 
 /* 0 or -errno. */
 int snapshot_merge_files_begin(struct snapshot_merge_files *f, struct snapshot_merge *m);
 int snapshot_merge_files_add(struct snapshot_merge_files *f, const struct snapshot_merge_place *p);
+/* What has this stat and several names, and was copied, gets a name more. 1; 0: it was not; -errno.
+ */
+int snapshot_merge_files_link(struct snapshot_merge_files *f, const struct stat *st, int dirfd,
+			      const char *name);
+/* It was copied, to dir/name. 0 or -ENOMEM. */
+int snapshot_merge_files_note(struct snapshot_merge_files *f, const struct stat *st,
+			      const char *dir, const char *name);
 /* The map is on the disk, and says that all else is. 0 or -errno. */
 int snapshot_merge_files_finish(struct snapshot_merge_files *f);
 void snapshot_merge_files_release(struct snapshot_merge_files *f);

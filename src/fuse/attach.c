@@ -28,7 +28,7 @@ struct attach {
 	unsigned dev_major, dev_minor;
 };
 
-/* What libfuse logged last, for our one sentence about a failed mount. */
+/* The last log line of libfuse, for our one sentence about a failed mount. */
 static _Thread_local char fuse_message[256];
 
 static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
@@ -151,7 +151,7 @@ static int set_number(int fs, const char *key, unsigned number)
 	return set(fs, key, text);
 }
 
-/* Set what libfuse gives the kernel, so that the mount table reads the same. */
+/* Set the same options as libfuse does, so that the mount table reads the same. */
 static int set_options(int fs, char *words, unsigned *ret_attrs)
 {
 	const char *source = "fuse-overlayfs", *word;
@@ -396,9 +396,8 @@ static bool is_in_first_user_namespace(void)
 
 /* The kernel's default of 128 KiB makes eight requests of a MiB, and FUSE can only ask for less.
  * Only root of the first user namespace may change it. In another user namespace each mount has
- * pages of its own, and root keeps the default too: of small programs a wider window reads more
- * that nobody uses, into memory that is short when there are many mounts (doc/DESIGN.md section
- * 14). */
+ * pages of its own, and root keeps the default too. A wider window reads more unused pages of small
+ * programs, and memory is short when there are many mounts (doc/internals/page-copies.md). */
 void attach_tune(const struct attach *a)
 {
 	_cleanup_(closep) int fd = -1;
@@ -452,8 +451,8 @@ bool attach_is_detached(const struct attach *a)
 	return is_detached;
 }
 
-/* libfuse frees what it knows of a mount only when it unmounts it, unless poll(2) of its descriptor
- * says that the mount is gone. So does a pipe that nobody reads. */
+/* libfuse frees its data of a mount only when it unmounts it, unless poll(2) of its descriptor says
+ * that the mount is gone. So does a pipe that nobody reads. */
 static bool replace_by_pipe(struct attach *a)
 {
 	int ends[2];

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -23,6 +24,7 @@
 #define ALL_PAGES  0
 #define NO_PAGES   (-1)
 #define CHECK_EACH 16u /* notifications */
+#define TRIES	   3 /* of a child that does not live to say all */
 
 /* Linux 6.2, newer than the headers of the systems we build on: the kernel only looks the name up
  * again, and mounts on it stay. */
@@ -128,7 +130,10 @@ struct kernel_invalidate {
 	bool is_left; /* of requests that might have been resent, and were not */
 	bool is_asked; /* kernel_invalidate_new */
 	bool is_short; /* of memory, say: not all of it is there */
-	int pidfd; /* of the child, of one that is asked for */
+	/* of one that is asked for */
+	int pidfd; /* of the child */
+	int fuse_fd;
+	_Atomic bool *has_said; /* all of it: in memory that the child shares */
 	size_t n, room;
 	struct invalidation *v;
 };
@@ -247,12 +252,14 @@ static void notify_all(const struct kernel_invalidate *d, int fuse_fd)
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
 		if (i % CHECK_EACH == 0 && !is_connection(fuse_fd))
-			break;
+			return;
 		if (*x->name)
 			notify(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
 		else
 			notify(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
 	}
+	if (d->has_said)
+		*d->has_said = true;
 }
 
 /* A notification waits for the lock of a directory, whose holder may wait for our answer, and not
@@ -292,11 +299,18 @@ void kernel_invalidate_send(struct kernel_invalidate *d, int fuse_fd)
 struct kernel_invalidate *kernel_invalidate_new(void)
 {
 	struct kernel_invalidate *d = calloc(1, sizeof(*d));
+	void *shared = mmap(NULL, sizeof(*d->has_said), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (d) {
-		d->is_asked = true;
-		d->pidfd = -1;
+	if (!d || shared == MAP_FAILED) {
+		if (shared != MAP_FAILED)
+			munmap(shared, sizeof(*d->has_said));
+		free(d);
+		return NULL;
 	}
+	d->is_asked = true;
+	d->pidfd = -1;
+	d->has_said = shared;
 	return d;
 }
 
@@ -312,10 +326,12 @@ void kernel_invalidate_put_failed(struct kernel_invalidate *d)
 
 int kernel_invalidate_start(struct kernel_invalidate *d, int fuse_fd)
 {
+	d->fuse_fd = fuse_fd;
+	closep(&d->pidfd);
 	return notify_by_child(d, fuse_fd, &d->pidfd) < 0 ? -errno : 0;
 }
 
-int kernel_invalidate_wait(struct kernel_invalidate *d, int wait_ms)
+static int await_child(struct kernel_invalidate *d, int wait_ms)
 {
 	struct pollfd ended = { .fd = d->pidfd, .events = POLLIN };
 	int r;
@@ -323,9 +339,19 @@ int kernel_invalidate_wait(struct kernel_invalidate *d, int wait_ms)
 	do
 		r = poll(&ended, 1, wait_ms);
 	while (r < 0 && errno == EINTR);
-	if (r <= 0)
-		return r < 0 ? -errno : -ETIMEDOUT;
-	return d->is_short ? -ENOMEM : 0;
+	return r < 0 ? -errno : r ? 0 : -ETIMEDOUT;
+}
+
+int kernel_invalidate_wait(struct kernel_invalidate *d, int wait_ms)
+{
+	int r = await_child(d, wait_ms);
+
+	/* Something ended it. */
+	for (int k = 1; r == 0 && !*d->has_said && k < TRIES; k++)
+		r = kernel_invalidate_start(d, d->fuse_fd) ?: await_child(d, wait_ms);
+	if (r < 0)
+		return r;
+	return !*d->has_said ? -EIO : d->is_short ? -ENOMEM : 0;
 }
 
 void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
@@ -355,8 +381,10 @@ void kernel_invalidate_free(struct kernel_invalidate *d)
 {
 	if (!d)
 		return;
-	if (d->is_asked)
+	if (d->is_asked) {
 		closep(&d->pidfd);
+		munmap((void *)d->has_said, sizeof(*d->has_said));
+	}
 	free(d->v);
 	free(d);
 }

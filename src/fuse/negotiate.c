@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Negotiates INIT with the kernel, and keeps what the kernel says in requests that libfuse does not
- * pass on. */
+/* Negotiates INIT with the kernel, and keeps the parts of requests that libfuse does not pass
+ * on. */
 #include "op.h"
 
 #include "veneer/base/stats.h"
@@ -37,8 +37,8 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
 	/* A handle would outlive the node id it names: it could be opened until the kernel forgets
-	 * the file, and ESTALE then. Of other mounts' files in the same superblock the kernel would
-	 * open what it knows for a program that guesses the handle. */
+	 * the file, and ESTALE then. In the same superblock the kernel would open known files of
+	 * other mounts for a program that guesses the handle. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, true);
 	want(conn, FUSE_CAP_IOCTL_DIR, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the request handlers: what a request means, and how it is answered. */
+/* Shared by the request handlers: the meaning of a request, and its answer. */
 #pragma once
 
 #include "veneer/base/stats.h"

@@ -82,21 +82,23 @@ static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t le
 	return true;
 }
 
-/* Drop the lower file's own pages: its bytes stay in the pages of the shared superblock, and would
- * be in memory twice. The kernel drops whole folios, which may begin before the range. */
+/* Drop the own pages of the lower files: their bytes stay in the pages of the shared superblock,
+ * and would be in memory twice. The kernel drops whole folios, which may begin before the range. */
 static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t len)
 {
 	const off_t from = off & ~((off_t)FOLIO_MAX - 1);
-	struct source *top;
-	int fd;
+	struct source *s;
 
-	if (read_top(&m->tree, i, &top) < 0 || !source_is_plain(top))
+	if (read_top(&m->tree, i, &s) < 0)
 		return;
-	fd = source_pin(top);
-	if (fd < 0)
-		return;
-	posix_fadvise(fd, from, off + (off_t)len - from, POSIX_FADV_DONTNEED);
-	fd_cache_unpin(&top->fd);
+	for (; s; s = s->below) {
+		int fd = source_pin(s);
+
+		if (fd < 0)
+			continue;
+		posix_fadvise(fd, from, off + (off_t)len - from, POSIX_FADV_DONTNEED);
+		fd_cache_unpin(&s->fd);
+	}
 }
 
 /* Is this the common mount of a shared superblock (shared_sb.h)? */
@@ -210,8 +212,8 @@ static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_
 }
 
 /* After a write through its pages, done or failed, the kernel drops times, size and blocks of the
- * inode itself. Not so, in some versions, what it writes back of a mapping, and what an
- * asynchronous write past the pages has changed when it is answered. */
+ * inode itself. Some versions do not so for the write-back of a mapping, nor for an asynchronous
+ * write past the pages when it is answered. */
 static bool is_dropped_by_kernel(const struct mount *m, const struct fuse_file_info *fi)
 {
 	const bool is_past_pages = m->io == IO_DIRECT || fi->flags & O_DIRECT ||
@@ -233,7 +235,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	r = protect_may_change(m, i);
 	if (r < 0) {
 		op_reply_err(req, r);
-		/* After the reply, for which the pages wait. No program shall read what was
+		/* After the reply, for which the pages wait. No program shall read bytes that were
 		 * stored through a mapping. */
 		if (fi->writepage)
 			forget_pages(m, ino, off, size);
@@ -401,7 +403,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		op_reply_err(req, -EINVAL);
 		return;
 	}
-	/* The size is the kernel's until it has written what it keeps. */
+	/* The size is the kernel's until it has written its kept pages. */
 	if (mount_keeps_writes(m))
 		flush_kept(m, i);
 	/* The kernel passes on any number that the program gave. */

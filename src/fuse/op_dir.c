@@ -17,7 +17,7 @@ struct answer {
 	char *buf;
 	size_t len, size;
 	bool is_plus;
-	enum readdirplus_policy_listing listing; /* what comes with attributes, if anything does */
+	enum readdirplus_policy_listing listing; /* of attributes, if any come */
 	size_t n_names_only; /* names that came without, although they might have had them */
 };
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks that the server keeps (locks.h says what the kernel sends of them). Installed for mounts
- * that ask for it: locks that the kernel keeps cost no request, and no OPEN, FLUSH and RELEASE.
+/* Locks that the server keeps (locks.h has the requests that the kernel sends). Installed for
+ * mounts that ask for it: locks that the kernel keeps cost no request, and no OPEN, FLUSH and
+ * RELEASE.
  *
  * A request that waits holds no thread. The thread that gives up the lock answers it, or an
- * interrupt. libfuse calls the handler of an interrupt with a lock of the request held; so it gets
- * the waiter's number, and may answer only when the waiter is known by that number. The kernel
- * resends the requests of a dead server's waiters, or before 6.9 ends them with ECONNABORTED. */
+ * interrupt. While libfuse calls the handler of an interrupt, a lock of the request is held. So the
+ * handler gets the waiter's number, and may answer only when the waiter is known by that number.
+ * The kernel resends the requests of a dead server's waiters, or before 6.9 ends them with
+ * ECONNABORTED. */
 #include "op.h"
 
 #include "veneer/union/locks.h"
@@ -68,7 +70,11 @@ static int try_now(struct locks *l, const struct lock_request *q)
 
 static void wait_ended(void *arg, int result)
 {
-	fuse_reply_err(arg, -result);
+	/* The kernel resends it (session_leave). */
+	if (result == -ERESTART)
+		fuse_reply_none(arg);
+	else
+		fuse_reply_err(arg, -result);
 }
 
 static void interrupted(fuse_req_t req, void *number)

@@ -101,10 +101,10 @@ static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, i
 	int r;
 
 	attr_setid_begin(&m->tree, i, false, false, &setid);
-	setid.mode = 0; /* what chown takes away stays away */
+	setid.mode = 0; /* the bits that chown clears stay clear */
 	/* As without a mapping in a user namespace; the overflow id would be another owner than was
 	 * asked for. But Podman gives the root of a mount that it finds to an id of the host before
-	 * it compares what is in there. */
+	 * it compares the files in it. */
 	if ((to_set & FUSE_SET_ATTR_UID && !mount_has_uid(m, attr->st_uid)) ||
 	    (to_set & FUSE_SET_ATTR_GID && !mount_has_gid(m, attr->st_gid)))
 		r = i == m->tree.root ? 0 : -EINVAL;
@@ -140,7 +140,7 @@ static int set_mode(struct mount *m, struct inode *i, mode_t mode)
 
 	attr_setid_begin(&m->tree, i, false, false, &setid);
 	r = attr_chmod(&m->tree, i, mode);
-	setid.mode = 0; /* this is what it has from now on */
+	setid.mode = 0; /* the new mode stands from now on */
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
 

@@ -191,7 +191,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 	if (!to)
 		return;
-	/* One that is resent may be done already. */
+	/* A request that is resent may be done already. */
 	if (!negotiate_request_extra.is_resent &&
 	    (!rollback_notify_is_known(m, parent, name) ||
 	     ((flags & RENAME_EXCHANGE) && !rollback_notify_is_known(m, newparent, newname)))) {

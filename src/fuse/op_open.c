@@ -14,6 +14,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
+#include "veneer/data/copy_range.h"
 #include "veneer/data/create.h"
 #include "veneer/passthrough/passthrough_select.h"
 #include "veneer/union/upper.h"
@@ -28,8 +29,7 @@
 
 /* ---- which mode ---- */
 
-/* Make a file like those that will be registered: on the upper's file system if there is an
- * upper. */
+/* Make a file like the ones to be registered: on the upper's file system if there is an upper. */
 static int probe_file(const struct mount *m)
 {
 	int fd = m->tree.upper ? openat(m->tree.workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
@@ -88,17 +88,10 @@ enum io_mode op_open_settle(struct mount *m, struct fuse_session *se)
 	return m->io;
 }
 
-static int restore_backing(struct union_fs *t, struct passthrough_table *b)
+/* Called with the table's lock. */
+static int restore_slot(void *arg, struct node_slot *s)
 {
-	int r = 0;
-
-	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < inode_end(t); id++) {
-		struct node_slot *s = inode_slot(t, id);
-
-		if (s)
-			r = passthrough_table_restore(b, s);
-	}
-	return r;
+	return passthrough_table_restore(arg, s);
 }
 
 int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io)
@@ -110,7 +103,7 @@ int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io)
 		r = passthrough_table_new(fuse_session_fd(se), NULL, PASSTHROUGH_TABLE_MAX, &b);
 		if (r < 0)
 			return r;
-		r = restore_backing(&m->tree, b);
+		r = inode_each_slot(&m->tree, restore_slot, b);
 		if (r < 0) {
 			passthrough_table_free(b);
 			return r;
@@ -218,13 +211,16 @@ static bool register_offer(struct opening *o, uint32_t *ret_id)
 }
 
 /* A lower file may be passed through only if it still is what the inode shows, now that the open is
- * counted: an open for writing from here on finds that count. */
+ * counted: an open for writing from here on finds that count. So does what makes a file of the
+ * upper a copy of a lower one (copy_range.h). */
 static bool is_outdated(struct opening *o)
 {
 	struct passthrough_select now;
 
-	return passthrough_table_is_below(o->ask.offer) &&
-	       passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
+	if (!passthrough_table_is_below(o->ask.offer))
+		return passthrough_table_is_upper(o->slot->passthrough_table_kind) &&
+		       !passthrough_select_is_whole(o->i);
+	return passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
 	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 ||
 		now.kind != o->ask.offer);
 }
@@ -259,6 +255,7 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 		if (way != PASSTHROUGH_TABLE_WAY_BACKED || !is_outdated(o))
 			return way;
 		passthrough_table_drop(b, o->slot, PASSTHROUGH_TABLE_WAY_BACKED);
+		usleep(SWITCH_WAIT_US); /* for another thread that finds the same */
 	}
 	return -EIO;
 }
@@ -295,6 +292,24 @@ static void use_requests(struct fuse_file_info *fi)
 	fi->parallel_direct_writes = 1;
 }
 
+/* A copy can refer to the blocks of the file. */
+static void note_source(const struct opening *o)
+{
+	struct passthrough_table *b = o->m->tree.backing;
+	const bool is_source = !o->ask.writes && !inode_has_upper(o->i) &&
+			       o->offer.size >= COPY_RANGE_REFERENCE_MIN;
+
+	passthrough_table_note_source(b, o->ask.caller, is_source ? o->slot : NULL);
+}
+
+/* The thread is about to make a copy that refers to another file's blocks. That cannot be done to a
+ * file that the kernel writes past us. */
+static bool is_copy(const struct opening *o, int flags)
+{
+	return flags & O_CREAT && flags & O_EXCL &&
+	       passthrough_table_is_copier(o->m->tree.backing, o->ask.caller);
+}
+
 static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
@@ -306,12 +321,14 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 		return -ESTALE;
 	o.ask.caller = (uint32_t)fuse_req_ctx(req)->pid;
 	o.ask.writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+	o.cannot_back = is_copy(&o, fi->flags);
 	way = take_way(&o, &id);
 	passthrough_table_reap(m->tree.backing);
 	if (way == PASSTHROUGH_TABLE_WAY_SWITCH || way == PASSTHROUGH_TABLE_WAY_STALE)
 		return leave_node(m, i, node);
 	if (way < 0)
 		return way;
+	note_source(&o);
 	fi->fh = op_handle(m, (uint64_t)way);
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = way == PASSTHROUGH_TABLE_WAY_CACHED && m->opts.timeout_s > 0;

@@ -51,8 +51,8 @@ void page_fill_wait(const struct inode *i)
 		pthread_cond_wait(&page_fill.ended, &page_fill.lock);
 }
 
-/* After it is in the list: who comes now sees it there. A change that has just ended is seen by the
- * last check, which is followed by reading the bytes. */
+/* After it is in the list: a later thread sees it there. A change that has just ended is seen by
+ * the last check, which is followed by reading the bytes. */
 static bool may_fill(struct mount *m, struct inode *i, struct node_slot *s, fuse_ino_t node)
 {
 	return !inode_is_changing(i) && passthrough_table_is_alone(m->tree.backing, s) &&

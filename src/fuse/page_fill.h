@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gives the kernel the pages of a small lower file with its first open, so that reading it takes no
- * request more; nor does fstat(2) afterwards, as a READ makes the kernel forget the access time.
+ * request more. Nor does fstat(2) afterwards, as a READ makes the kernel forget the access time.
  *
  * Those pages must not come over newer ones. So only an open that is the only one of its node fills
- * it; whoever can change the bytes first counts its open (passthrough_table.h), or notes its change
- * (attr_change_begin), and then waits here until a fill that began before is over. A READ of an
- * earlier open cannot hold a page meanwhile: its RELEASE comes after it. */
+ * it. A thread that can change the bytes first counts its open (passthrough_table.h), or notes its
+ * change (attr_change_begin). Then it waits here until a fill that began before is over. A READ of
+ * an earlier open cannot hold a page meanwhile: its RELEASE comes after it. */
 #pragma once
 
 #include "op.h"

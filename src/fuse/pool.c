@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An idle mount is a descriptor in the set, for one event (EPOLLONESHOT). The thread that gets
- * the event becomes a reader of that mount: it blocks in read(2) for the next request, answers it,
- * and so on. When the last reader has got a request, the descriptor goes back into the set, so that
- * the next request brings another one. Readers of a mount that was quiet for a while are woken and
- * wait in the set again. Each reader has room for the largest request, so all mounts together have
- * few (readers_max). Beyond the limit a thread answers its request and goes back to the set, after
- * it has interrupted a reader of a mount that is quiet: the readers of the mount that was busy
- * before would make every request of the next one go through the set.
+/* An idle mount is a descriptor in the set, for one event (EPOLLONESHOT). The thread that gets the
+ * event becomes a reader of that mount: it blocks in read(2) for the next request, answers it, and
+ * so on. When the last reader has got a request, the descriptor goes back into the set, so that the
+ * next request brings another one. Readers of a mount that was quiet for a while are woken and wait
+ * in the set again. Each reader has room for the largest request, so all mounts together have few
+ * (readers_max). Beyond the limit a thread answers its request and goes back to the set, after it
+ * has interrupted a reader of a mount that is quiet. Else readers of the mount that was busy before
+ * would make every request of the next one go through the set.
  *
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the
  * stat of a fresh name; 3,000 names, nine rounds, two processors.)
@@ -168,7 +168,7 @@ void pool_free(struct pool *p)
 	mutex_unlock(&p->lock);
 	lock_is_private(&p->lock);
 	while (p->nspare)
-		free(p->spare[--p->nspare].mem);
+		session_free_buffer(&p->spare[--p->nspare]);
 	free(p->slots);
 	closep(&p->epfd);
 	closep(&p->stopfd);
@@ -541,7 +541,7 @@ static void put_buffer(struct pool *p, struct fuse_buf *buf)
 		buf->mem = NULL;
 	}
 	mutex_unlock(&p->lock);
-	free(buf->mem);
+	session_free_buffer(buf);
 }
 
 static void serve(struct pool *p, struct thread *self, uint64_t number)
@@ -570,7 +570,7 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 }
 
 /* Wake the readers of members that had no request for a while, also where others of their threads
- * hang. One that has yet to block misses it. */
+ * hang. A reader that has yet to block misses it. */
 static void wake_quiet_readers(struct pool *p)
 {
 	const int64_t now = clock_ms();

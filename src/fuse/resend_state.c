@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The kernel resends requests that a dead server had read and not answered, whether that server had
- * begun them or not (before Linux 6.9 it does not: kernel_invalidate.h). What each of them needs:
+ * begun them or not (before Linux 6.9 it does not: kernel_invalidate.h). The needs of each:
  *
  * LOOKUP, READDIRPLUS   nothing. A look-up may be counted twice, and is then never given back:
  *                       harmless
@@ -32,7 +32,7 @@
  * FORGET                is not resent: its look-ups stay counted. Harmless
  *
  * The kernel holds the inode during a change of it, and the directories during a change of one of
- * their names, from before it sends the request until it has the reply: no other request changes
+ * their names, from before it sends the request until it has the reply. No other request changes
  * the same in between. Exceptions: pages of a mapping written back, and a write of O_DIRECT that
  * its caller does not wait for. */
 #include "veneer/fuse/resend_state.h"

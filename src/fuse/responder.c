@@ -90,7 +90,7 @@ static void carry_out(const struct responder *r, const struct fuse_buf *buf)
 	if (refuse_change(r, buf))
 		return;
 	fuse_session_process_buf(r->se, buf);
-	/* What the next server would need to know of the request, until the reply is out. */
+	/* The state of the request for a next server, until the reply is out. */
 	intent_log_end(intent_log_current());
 }
 

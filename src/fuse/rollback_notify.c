@@ -111,7 +111,7 @@ static void free_looked_up(struct hlink *e, void *arg)
 	free(container_of(e, struct looked_up, link));
 }
 
-static void stop_checking(struct mount *m)
+void rollback_notify_stop(struct mount *m)
 {
 	LOCK_SCOPE(&looked_up_lock);
 	m->checks_renames = false;
@@ -142,9 +142,11 @@ int rollback_notify_end(struct kernel_invalidate *d, struct mount *m, int fuse_f
 		return 0;
 	r = send_dirs(m, fuse_fd, wait_ms);
 	r = r ?: d ? kernel_invalidate_wait(d, wait_ms) : -ENOMEM;
-	if (r == 0)
+	/* Otherwise a name may still lead to the file of before. */
+	if (r == 0) {
 		mount_rollback_end(m);
-	stop_checking(m);
+		rollback_notify_stop(m);
+	}
 	kernel_invalidate_free(d);
 	return r;
 }

@@ -6,6 +6,7 @@
 #include "unanswered.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/fuse/rollback_notify.h"
 #include "veneer/union/locks.h"
 
 #include <fcntl.h>
@@ -17,8 +18,8 @@
 /* Interrupts that libfuse may have at the end; it leaks any beyond. */
 #define INTERRUPTS_KEPT 64
 
-/* Composes the connection to the kernel, what becomes of requests that a dead server read, and what
- * answers requests. The last two refer to the first, and the responder to the second. */
+/* Composes the connection to the kernel, the requests that a dead server read, and the responder.
+ * The last two refer to the first, and the responder to the second. */
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
@@ -138,7 +139,7 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 	return 0;
 }
 
-/* Let libfuse learn from a request that was answered already what was agreed on with the kernel. */
+/* Let libfuse learn the agreement with the kernel from a request that was answered already. */
 static int replay_init(struct session *s, const struct buf *init)
 {
 	struct fuse_buf buf = { .size = init->len, .mem = malloc(init->len) };
@@ -148,7 +149,8 @@ static int replay_init(struct session *s, const struct buf *init)
 	memcpy(buf.mem, init->data, buf.size);
 	session_answer(s, &buf);
 	free(buf.mem);
-	return 0;
+	/* As in answer_init. */
+	return s->m->has_begun ? 0 : -ENOMEM;
 }
 
 void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf),
@@ -187,6 +189,13 @@ int session_start_inner(struct session *outer, struct mount *m, const struct fus
 	op_open_settle(m, s->se);
 	*ret = s;
 	return 0;
+}
+
+void session_again_inner(struct session *s)
+{
+	s->m->tree.on_touched = op_touched;
+	s->m->has_begun = true;
+	op_open_settle(s->m, s->se);
 }
 
 int session_resume(struct mount *m, const struct session_saved *saved, struct session **ret,
@@ -256,10 +265,18 @@ void session_free(struct session *s)
 		locks_end(s->m->tree.locks, -ENODEV);
 	if (s->m->tree.locks && !s->is_inner)
 		drop_interrupts(s);
+	rollback_notify_stop(s->m);
 	unanswered_release(&s->unanswered);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);
 	free(s);
+}
+
+void session_leave(struct session *s)
+{
+	if (s && s->m->tree.locks)
+		locks_end(s->m->tree.locks, -ERESTART);
+	session_free(s);
 }
 
 struct mount *session_mount(struct session *s)
@@ -275,27 +292,43 @@ int session_fd(const struct session *s)
 /* A buffer for the largest request, with every page present. If the server is killed while the
  * kernel copies a request to an absent page, the request ends with EIO and is not resent. A page
  * that is shared with a child (kernel_invalidate_send) is as bad until it is written to, hence
- * MADV_DONTFORK. libfuse reads no more than max_write and a page. */
+ * MADV_DONTFORK. The buffer has a mapping of its own: memory of malloc keeps the flag when it is
+ * freed, and the child would crash on the next allocation there. Requests have at most max_write
+ * and a page. */
 _Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
 
-static void alloc_request_buffer(struct fuse_buf *buf)
+static void map_buffer(struct fuse_buf *buf, bool is_present)
 {
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE),
-		     size = (SESSION_BUFFER_BYTES + page - 1) / page * page;
+	void *p = mmap(NULL, SESSION_BUFFER_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	buf->mem = aligned_alloc(page, size);
-	if (buf->mem) {
-		madvise(buf->mem, size, MADV_DONTFORK);
-		memset(buf->mem, 1, size);
+	if (p == MAP_FAILED)
+		return;
+	if (is_present) {
+		madvise(p, SESSION_BUFFER_BYTES, MADV_DONTFORK);
+		memset(p, 1, SESSION_BUFFER_BYTES);
 	}
-	buf->mem_size = size;
+	buf->mem = p;
+	buf->mem_size = SESSION_BUFFER_BYTES;
+}
+
+void session_free_buffer(struct fuse_buf *buf)
+{
+	if (buf->mem)
+		munmap(buf->mem, SESSION_BUFFER_BYTES);
+	buf->mem = NULL;
 }
 
 int session_receive(struct session *s, struct fuse_buf *buf)
 {
-	if (!buf->mem && s->m->key)
-		alloc_request_buffer(buf);
 	for (;;) {
+		if (!buf->mem)
+			map_buffer(buf, s->m->key);
+		if (!buf->mem) {
+			usleep(1000); /* as below */
+			continue;
+		}
+
 		const bool may_be_resent = unanswered_read_begin(&s->unanswered);
 		int n = fuse_session_receive_buf(s->se, buf);
 

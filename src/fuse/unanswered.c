@@ -26,9 +26,9 @@ void unanswered_release(struct unanswered *u)
 	closep(&u->notify_fd);
 }
 
-/* Have the kernel resend what was read and not answered, with a mark (op.h, is_resent). False: the
- * kernel, older than 6.9, cannot do so. Right after INIT nothing is unanswered, and the call only
- * finds out whether the kernel can. */
+/* Have the kernel resend the requests that were read and not answered, with a mark (op.h,
+ * is_resent). False: the kernel, older than 6.9, cannot do so. Right after INIT nothing is
+ * unanswered, and the call only finds out whether the kernel can. */
 static bool request_resend(const struct unanswered *u)
 {
 	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
@@ -94,8 +94,8 @@ static bool has_request(const struct unanswered *u)
 	return poll(&p, 1, 0) != 0;
 }
 
-/* Once no request waits, and all that were read have been noted, the callers of the others were
- * killed before their requests were resent: the kernel gives such a request up. */
+/* Once no request waits, and all requests read have been noted, the other callers were killed
+ * before their requests were resent: the kernel gives such a request up. */
 static void invalidate_left(struct unanswered *u)
 {
 	if (atomic_load(&u->awaits_resent) && !has_request(u) && atomic_load(&u->n_reading) == 0 &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that a server read and did not answer before it died. Linux 6.9 and newer resend them to
  * the next server. An older kernel ends them when the descriptor that they were read by is closed;
- * the next server then has the kernel forget what they may have changed (kernel_invalidate.h). */
+ * the next server then has the kernel forget their possible changes (kernel_invalidate.h). */
 #pragma once
 
 #include "veneer/mount/mount.h"
@@ -9,7 +9,7 @@
 #include <fuse_lowlevel.h>
 #include <stdatomic.h>
 
-/* No lock: what is not atomic is set before the session is served. */
+/* No lock: fields that are not atomic are set before the session is served. */
 struct unanswered {
 	struct mount *m;
 	struct fuse_session *se;
@@ -17,8 +17,8 @@ struct unanswered {
 	bool has_clone; /* requests are read by a clone of the descriptor, */
 	int notify_fd; /* and this one keeps the mount alive; -1 */
 	struct kernel_invalidate *invalidate; /* of the dead server's requests; NULL: nothing */
-	/* While requests may be resent: the descriptor to invalidate what the others changed, and
-	 * how many threads are reading a request that may be resent. */
+	/* While requests may be resent: the descriptor to invalidate changes of the others, and the
+	 * number of threads that read a request that may be resent. */
 	_Atomic bool awaits_resent;
 	int kept_fd;
 	_Atomic unsigned n_reading;

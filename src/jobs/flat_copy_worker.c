@@ -46,7 +46,7 @@ static struct {
 	GUARDED_BY(mounts.lock) struct worker *worker; /* NULL: nothing was wanted yet */
 	struct promote_policy_rate rate; /* the thread's, as are */
 	uint64_t pressure_ms; /* when it last asked, and */
-	bool is_pressed; /* what it heard */
+	bool is_pressed; /* the answer */
 } flat = { .mounts = MOUNT_REGISTRY_INIT(flat.mounts),
 	   .rate = { .rate = PROMOTE_POLICY_WRITTEN_RATE } };
 

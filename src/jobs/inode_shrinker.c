@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A mount that has grown by some number of inodes wakes the thread (tree->on_grown). If memory is
- * scarce, and inodes have a part in that, the kernel is asked to forget half of the inodes of the
- * mount with the most of them, in the order of their ids from where the last round ended. The
+ * scarce, and inodes have a part in that, the thread asks the kernel to forget half of the inodes
+ * of the largest mount. They go in the order of their ids, from the end of the last round. The
  * kernel keeps inodes in use: open files, working directories, mount points, directories with
  * cached entries. It sends a FORGET for each of the others.
  *

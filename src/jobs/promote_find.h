@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which partial files of a mount a round of the promotion completes, and their inodes: as the map
- * and promote_policy.h say; or, for PROMOTE_POLICY_WRITTEN, those in memory that are written again
- * and again or are expected to be. */
+/* The partial files of a mount that a round of the promotion completes, and their inodes. The map
+ * and promote_policy.h choose them. For PROMOTE_POLICY_WRITTEN they are the files in memory that
+ * are written again and again or are expected to be. */
 #pragma once
 
 #include "veneer/base/promote_policy.h"

@@ -38,7 +38,7 @@
 #define REWRITE_MS	 60000u /* from a file's end to the map's being written without it */
 #define REWRITE_EAGER_MS 2000u
 #define PRESSURE_MS	 100u /* the kernel's averages do not change much faster */
-#define FINISH_COST	 (64u << 10) /* what ending a file counts for against the rate: a sync */
+#define FINISH_COST	 (64u << 10) /* the end of a file against the rate: a sync */
 
 static struct {
 	struct mount_registry mounts;
@@ -159,7 +159,7 @@ static int check_room(const struct promote_worker *p, uint64_t bytes)
 		       : file_leaves_room(p->tree->upper->rootfd, PROMOTE_POLICY_FREE_PART, bytes);
 }
 
-/* All of a file that is expected to be written, if what is left suffices. */
+/* A whole file that is expected to be written, if the rest of the limit suffices. */
 static int fill_whole(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
 	const file_id_t id = inode_partial_id(i);
@@ -199,7 +199,8 @@ static int fill_pass(struct promote_worker *p, struct materialize *w, struct ino
 	return 0;
 }
 
-/* In passes while the file is written: what is written most costs a copy with most writes. */
+/* In passes while the file is written: a part that is written often costs a copy with most
+ * writes. */
 static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
 	const unsigned last = PROMOTE_POLICY_PASSES - 1;

@@ -43,7 +43,7 @@ static struct image_entry *take(const struct worker *me, struct readdir_ahead **
 		mount_registry_unpin(&ahead.mounts, &(*of)->member);
 		*of = NULL;
 	}
-	/* Another worker reads what was queued since the last mount left. */
+	/* Another worker reads the directories queued since the last mount left. */
 	if (!ahead.n || me != ahead.worker)
 		return NULL;
 	*of = ahead.queue[ahead.head].owner;

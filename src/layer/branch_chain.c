@@ -254,20 +254,46 @@ static json_t *object_of(const struct branch_chain *c)
 			 number(c->head), "snapshots", entries);
 }
 
+static bool is_same(const struct branch_chain *a, const struct branch_chain *b)
+{
+	if (a->n != b->n || a->head != b->head)
+		return false;
+	for (size_t k = 0; k < a->n; k++) {
+		const struct branch_chain_entry *x = &a->entries[k], *y = &b->entries[k];
+
+		if (x->id != y->id || x->parent != y->parent || x->time_ns != y->time_ns ||
+		    strcmp(x->name, y->name) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Without memory jansson 2.14 leaves pieces out, and says nothing. */
+static int check_text(const struct branch_chain *c, const char *text, size_t len)
+{
+	_cleanup_(branch_chain_release) struct branch_chain read = { 0 };
+
+	return branch_chain_parse(text, len, &read) == 0 && is_same(c, &read) ? 0 : -ENOMEM;
+}
+
 int branch_chain_format(const struct branch_chain *c, char **ret, size_t *ret_len)
 {
 	_cleanup_(json_freep) json_t *j = object_of(c);
 	_cleanup_(freep) char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	_cleanup_(freep) char *text = NULL;
-	int len;
+	_cleanup_(freep) char *text = NULL, *all = NULL;
+	int len, r;
 
 	if (!line || (len = asprintf(&text, "%s\n", line)) < 0)
 		return -ENOMEM;
 	if ((size_t)len + SUM_LINE > BRANCH_CHAIN_BYTES)
 		return -E2BIG;
-	len = asprintf(ret, "%s%s\n", text, digits_of(hash_checksum(text, (size_t)len)).text);
+	len = asprintf(&all, "%s%s\n", text, digits_of(hash_checksum(text, (size_t)len)).text);
 	if (len < 0)
 		return -ENOMEM;
+	r = check_text(c, all, (size_t)len);
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(&all);
 	*ret_len = (size_t)len;
 	return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A snapshot is filled as "<id>.new" and gets its name when the chain has it: so a later mount
- * knows from the chain whether what it finds is to be finished or to be taken back. */
+/* A snapshot is filled as "<id>.new" and gets its name when the chain has it: so the chain tells a
+ * later mount whether to finish the snapshot or to take it back. */
 #include "veneer/layer/branch_dir.h"
 
 #include "branch_store.h"
@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define NEW ".new"
+#define NEW BRANCH_STORE_NEW
 #define OLD ".old"
 
 #define LOCK_TRIES    200
@@ -52,22 +52,30 @@ int branch_dir_load(int rootfd, struct branch_chain *ret)
 int branch_dir_open(int rootfd, uint64_t id)
 {
 	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
-	int fd = dir < 0 ? dir : branch_store_open_at(dir, branch_store_place_of(id, "").name);
 
-	/* A crash came before it got its name, and nobody who may write has been here since. */
-	return dir >= 0 && fd == -ENOENT
-		       ? branch_store_open_at(dir, branch_store_place_of(id, NEW).name)
-		       : fd;
+	return dir < 0 ? dir : branch_store_open_root(dir, id);
 }
 
-char *branch_dir_path(const char *root, uint64_t id)
+static char *path_of(const char *root, uint64_t id, const char *suffix)
 {
 	char *ret;
 
 	return asprintf(&ret, "%s/" BRANCH_DIR_NAME "/%s", root,
-			branch_store_place_of(id, "").name) < 0
+			branch_store_place_of(id, suffix).name) < 0
 		       ? NULL
 		       : ret;
+}
+
+char *branch_dir_path(const char *root, uint64_t id)
+{
+	_cleanup_(freep) char *own = path_of(root, id, ""), *new = path_of(root, id, NEW);
+	struct stat st;
+
+	if (!own || !new)
+		return NULL;
+	/* As branch_store_open_root. */
+	return lstat(own, &st) < 0 && errno == ENOENT && lstat(new, &st) == 0 ? steal_ptr(&new)
+									      : steal_ptr(&own);
 }
 
 /* ---- moving ---- */
@@ -96,10 +104,10 @@ static int add_name(struct names *l, const char *name)
 	return r;
 }
 
-/* All that moves but the map: a listing is not to be changed meanwhile. */
+/* The names that move, all but the map's: the directory must not change while it is listed. */
 static int list(int dirfd, struct names *ret)
 {
-	/* Its access time may say what the root's is to be (note_time). */
+	/* Its access time may hold the root's future one (note_time). */
 	int fd = path_open_quiet(dirfd, "", O_RDONLY | O_DIRECTORY), r = 0;
 	struct dirent *de;
 	DIR *d;
@@ -131,7 +139,9 @@ static bool is_same_map(int dirfd, int other)
 }
 
 /* Everything in one directory goes to the other. The map gets a second name there before, and loses
- * this one in drop_map, so that wherever a partial file is, its map is there, too. */
+ * this one in drop_map, so that wherever a partial file is, its map is there, too. A root's map
+ * loses its name when the chain has the snapshot: a snapshot that is taken back finds its map
+ * there. */
 static int move_all(int from, int to)
 {
 	_cleanup_(names_release) struct names l = { 0 };
@@ -204,8 +214,8 @@ static void drop_other_xattrs(int from, int to)
 			xattr_remove(to, "", s);
 }
 
-/* A live part that went back has the root of what it stands on. The names are there already, so
- * what cannot be set is said and no more. */
+/* A live part that went back has the root of its parent. The names are there already, so an
+ * attribute that cannot be set is only logged. */
 static void adopt_root(int rootfd, int dir, uint64_t head)
 {
 	_cleanup_(closep) int from =
@@ -225,6 +235,14 @@ static void adopt_root(int rootfd, int dir, uint64_t head)
 	if (r < 0)
 		log_error("an upper's root cannot get the attributes of its snapshot's: %s",
 			  strerror(-r));
+}
+
+void branch_dir_adopt(int rootfd, uint64_t id)
+{
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
+
+	if (dir >= 0)
+		adopt_root(rootfd, dir, id);
 }
 
 /* ---- the chain ---- */
@@ -274,19 +292,35 @@ int branch_dir_plan(struct branch_chain *c, char name[BRANCH_CHAIN_NAME_MAX + 1]
 
 /* Entries that moved are on the disk before the chain says so, where the file system does not see
  * to the order itself. */
-static int settle(int rootfd, bool is_volatile)
+static bool wants_settling(int rootfd, bool is_volatile)
 {
-	if (is_volatile || (probe_is_ordered(rootfd) && !probe_wants_whole_sync(rootfd)))
-		return 0;
-	return syncfs(rootfd) < 0 ? -errno : 0;
+	return !is_volatile && (!probe_is_ordered(rootfd) || probe_wants_whole_sync(rootfd));
 }
 
-/* The directory of all. What it inherits from the root would come into each snapshot. */
-static int make_branches(int rootfd)
+static int settle(int rootfd, bool is_volatile)
 {
+	return wants_settling(rootfd, is_volatile) && syncfs(rootfd) < 0 ? -errno : 0;
+}
+
+/* Likewise the former root: once the snapshot has its name no later mount repairs it. */
+static void settle_root(int rootfd, bool is_volatile)
+{
+	if (wants_settling(rootfd, is_volatile) && fsync(rootfd) < 0)
+		log_error("cannot sync an upper's root: %s", strerror(errno));
+}
+
+/* The directory of all snapshots. Each snapshot would inherit the attributes that this one inherits
+ * from the root. The root keeps its times. */
+int branch_dir_make(int rootfd)
+{
+	struct stat st;
 	int fd;
 
-	if (mkdirat(rootfd, BRANCH_DIR_NAME, 0700) < 0 && errno != EEXIST)
+	if (fstat(rootfd, &st) < 0)
+		return -errno;
+	if (mkdirat(rootfd, BRANCH_DIR_NAME, 0700) == 0)
+		restore_times(rootfd, &st);
+	else if (errno != EEXIST)
 		return -errno;
 	fd = branch_store_open_all(rootfd);
 	if (fd >= 0) {
@@ -294,6 +328,14 @@ static int make_branches(int rootfd)
 		xattr_remove(fd, "", "system.posix_acl_access");
 	}
 	return fd;
+}
+
+void branch_dir_unmake(int rootfd)
+{
+	struct stat st;
+
+	if (fstat(rootfd, &st) == 0 && unlinkat(rootfd, BRANCH_DIR_NAME, AT_REMOVEDIR) == 0)
+		restore_times(rootfd, &st);
 }
 
 static int make_dir(int rootfd, const struct stat *st, int dir, uint64_t id)
@@ -312,7 +354,7 @@ static int make_dir(int rootfd, const struct stat *st, int dir, uint64_t id)
 	return r;
 }
 
-/* What cannot be moved back is found by branch_dir_recover. */
+/* branch_dir_recover finds the names that cannot be moved back. */
 static void take_back(int rootfd, int dir, int to, uint64_t id)
 {
 	int r = move_all(to, rootfd) ?: drop_map(to);
@@ -334,11 +376,18 @@ static int fill(int rootfd, const struct stat *st, int dir, uint64_t id,
 	note_time(to, st);
 	r = move_all(rootfd, to);
 	note_time(to, st);
-	r = r ?: settle(rootfd, is_volatile) ?: drop_map(rootfd);
+	r = r ?: settle(rootfd, is_volatile);
 	r = r ?: branch_store_write(dir, next, is_volatile);
-	if (r < 0)
+	if (r < 0) {
 		take_back(rootfd, dir, to, id);
-	return r;
+		return r;
+	}
+	/* It is taken; the next mount does it before anything is written. */
+	r = drop_map(rootfd);
+	if (r < 0)
+		log_error("cannot remove the block map of an upper that became a snapshot: %s",
+			  strerror(-r));
+	return 0;
 }
 
 int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bool is_volatile)
@@ -350,14 +399,15 @@ int branch_dir_take(int rootfd, uint64_t id, const struct branch_chain *next, bo
 
 	if (r < 0)
 		return r;
-	dir = make_branches(rootfd);
+	dir = branch_dir_make(rootfd);
 	if (dir < 0)
 		return dir;
 	r = fill(rootfd, &st, dir, id, next, is_volatile);
 	restore_times(rootfd, &st);
 	if (r == 0 && next->head != id)
 		adopt_root(rootfd, dir, next->head);
-	/* It is taken, whatever its name; the next mount looks after that. */
+	settle_root(rootfd, is_volatile);
+	/* The snapshot is taken, under either name; the next mount repairs the name. */
 	if (r == 0 && renameat2(dir, branch_store_place_of(id, NEW).name, dir,
 				branch_store_place_of(id, "").name, RENAME_NOREPLACE) < 0)
 		log_error("cannot name a snapshot: %s", strerror(errno));
@@ -400,8 +450,8 @@ int branch_dir_is_held(int rootfd)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* It has another name while the chain changes: what a crash leaves of it is removed, or is there
- * again, by what the chain says. */
+/* It has another name while the chain changes: after a crash the chain decides whether it is
+ * removed or restored. */
 static int remove_one(int dir, uint64_t id, const struct branch_chain *next)
 {
 	const struct branch_store_place old = branch_store_place_of(id, OLD),
@@ -469,6 +519,7 @@ static int recover_taken(int rootfd, int dir, uint64_t id, const struct branch_c
 		adopt_root(rootfd, dir, chain->head);
 	else if (fstatat(dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		recover_time(rootfd, &st);
+	settle_root(rootfd, false);
 	return renameat2(dir, p.name, dir, branch_store_place_of(id, "").name, RENAME_NOREPLACE) < 0
 		       ? -errno
 		       : 0;
@@ -515,32 +566,58 @@ int branch_dir_dissolve(int rootfd)
 		return fd == -ENOENT ? -EUCLEAN : fd;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? -EUSERS : -errno;
-	/* As one that is being taken: what is not in the chain moves back. */
+	/* As an unfinished one: entries of a snapshot that the chain lacks move back. */
 	if (renameat2(dir, branch_store_place_of(id, "").name, dir,
 		      branch_store_place_of(id, NEW).name, RENAME_NOREPLACE) < 0)
 		return -errno;
 	r = branch_store_write(dir, &none, false);
+	if (r < 0)
+		renameat2(dir, branch_store_place_of(id, NEW).name, dir,
+			  branch_store_place_of(id, "").name, RENAME_NOREPLACE);
 	return r ?: recover_one(rootfd, dir, id, &none);
 }
 
-/* Where the file system keeps no order a crash may bring back the name that the map of a snapshot
- * had in the root: that must not get what the live part has. */
-static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
+/* Is the map of the root that of a snapshot? 1, 0 or -errno. */
+static int is_map_taken(int rootfd, int dir, const struct branch_chain *chain)
 {
 	struct stat st;
 
 	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink < 2)
 		return 0;
 	for (size_t k = 0; k < chain->n; k++) {
-		_cleanup_(closep) int fd = branch_store_open_at(
-			dir, branch_store_place_of(chain->entries[k].id, "").name);
+		_cleanup_(closep) int fd = branch_store_open_root(dir, chain->entries[k].id);
 
 		if (fd >= 0 && is_same_map(rootfd, fd))
-			return drop_map(rootfd);
+			return 1;
 		if (fd < 0 && fd != -ENOENT)
 			return fd;
 	}
 	return 0;
+}
+
+/* A crash came before the map lost its name in the root, or the file system keeps no order and
+ * brought the name back. That map must not get the blocks of the live part. */
+static int recover_map(int rootfd, int dir, const struct branch_chain *chain)
+{
+	struct stat root;
+	int r = is_map_taken(rootfd, dir, chain);
+
+	if (r <= 0 || fstat(rootfd, &root) < 0)
+		return r;
+	r = drop_map(rootfd);
+	restore_times(rootfd, &root);
+	return r;
+}
+
+int branch_dir_is_interrupted(int rootfd, const struct branch_chain *chain)
+{
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
+	uint64_t pending;
+	int r = dir < 0 ? dir : branch_dir_pending(rootfd, chain, &pending);
+
+	if (dir == -ENOENT)
+		return 0;
+	return r < 0 ? r : pending ? 1 : is_map_taken(rootfd, dir, chain);
 }
 
 int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *ret)
@@ -562,12 +639,74 @@ int branch_dir_pending(int rootfd, const struct branch_chain *chain, uint64_t *r
 	return r < 0 ? r : 0;
 }
 
-int branch_dir_recover(int rootfd)
+/* An empty one may have no time yet, as in recover_one. */
+void branch_dir_noted_time(int dirfd, struct timespec *ret)
+{
+	_cleanup_(names_release) struct names l = { 0 };
+	struct stat st;
+
+	if (fstat(dirfd, &st) == 0 && list(dirfd, &l) == 0 && l.n)
+		*ret = st.st_atim;
+}
+
+void branch_dir_taken_time(int rootfd, const struct branch_chain *chain, struct timespec *ret)
+{
+	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
+	_cleanup_(names_release) struct names l = { 0 };
+	struct stat st;
+	uint64_t id;
+
+	if (dir < 0 || !chain->head || list(dir, &l) < 0)
+		return;
+	for (size_t k = 0; k < l.n; k++) {
+		if (!branch_store_is_place(l.names[k], NEW, &id) || !branch_chain_by_id(chain, id))
+			continue;
+		if (chain->head == id && fstatat(dir, l.names[k], &st, AT_SYMLINK_NOFOLLOW) == 0)
+			*ret = st.st_atim;
+		else if (chain->head != id &&
+			 fstatat(dir, branch_store_place_of(chain->head, "").name, &st,
+				 AT_SYMLINK_NOFOLLOW) == 0)
+			*ret = st.st_mtim;
+	}
+}
+
+/* is_kept: of the snapshots in the chain, or of the others. */
+static int recover_each(int rootfd, int dir, const struct branch_chain *chain, bool is_kept)
+{
+	_cleanup_(names_release) struct names l = { 0 };
+	int r = list(dir, &l);
+
+	for (size_t k = 0; k < l.n && r == 0; k++) {
+		uint64_t id;
+
+		if (branch_store_is_place(l.names[k], NEW, &id) &&
+		    is_kept == !!branch_chain_by_id(chain, id))
+			r = recover_one(rootfd, dir, id, chain);
+		else if (branch_store_is_place(l.names[k], OLD, &id) &&
+			 is_kept == !!branch_chain_by_id(chain, id))
+			r = recover_old(dir, id, chain);
+	}
+	return r;
+}
+
+/* The replaced snapshots take room, and files show a link too many. */
+static int recover_merge(int dir, const struct branch_chain *chain, bool is_optional)
+{
+	int r = branch_merge_recover(dir, chain);
+
+	if (r == 0 || r == -ENOMEM || !is_optional)
+		return r;
+	log_warn("snapshots that were merged cannot be put away before the next mount: %s",
+		 strerror(-r));
+	return 0;
+}
+
+/* A merge is finished when each snapshot of the chain has its name. */
+static int recover(int rootfd, bool is_merge_optional)
 {
 	MODE_RELAX_SCOPE(rootfd, "");
 	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 	_cleanup_(branch_chain_release) struct branch_chain chain = { 0 };
-	_cleanup_(names_release) struct names l = { 0 };
 	int r;
 
 	if (dir < 0)
@@ -575,14 +714,18 @@ int branch_dir_recover(int rootfd)
 	r = load(dir, &chain);
 	if (r == -ENOENT)
 		r = 0;
-	r = r ?: branch_merge_recover(dir, &chain) ?: list(dir, &l);
-	for (size_t k = 0; k < l.n && r == 0; k++) {
-		uint64_t id;
-
-		if (branch_store_is_place(l.names[k], NEW, &id))
-			r = recover_one(rootfd, dir, id, &chain);
-		else if (branch_store_is_place(l.names[k], OLD, &id))
-			r = recover_old(dir, id, &chain);
-	}
+	r = r ?: recover_each(rootfd, dir, &chain, true);
+	r = r ?: recover_merge(dir, &chain, is_merge_optional);
+	r = r ?: recover_each(rootfd, dir, &chain, false);
 	return r ?: recover_map(rootfd, dir, &chain);
+}
+
+int branch_dir_recover(int rootfd)
+{
+	return recover(rootfd, false);
+}
+
+int branch_dir_recover_unmerged(int rootfd)
+{
+	return recover(rootfd, true);
 }

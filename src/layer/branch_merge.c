@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The new snapshot is made as "squash". Its hidden directory has an empty one for each snapshot
- * that it stands for, and one called "new" as long as anything is left to be done. The exchange
- * with the topmost is the moment from which it counts; "squash" is the old one then. The trees of
- * all that it replaces move into the empty directories, and lose there what is of no use any more.
+ * that it stands for, and one called "new" while work is left. The exchange with the topmost is the
+ * moment from which it counts; "squash" is the old one then. The trees of the replaced snapshots
+ * move into the empty directories, and lose their unused files there.
  */
 #include "veneer/layer/branch_merge.h"
 
@@ -12,6 +12,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/branch_dir.h"
+#include "veneer/layer/snapshot_links.h"
 #include "veneer/layer/snapshot_number.h"
 #include "veneer/sys/dir_walk.h"
 #include "veneer/sys/rmtree.h"
@@ -67,11 +68,41 @@ int branch_merge_plan(const struct branch_chain *c, const char *from, const char
 	return bottom && e != bottom ? -ENOTDIR : n < 2 ? -EALREADY : 0;
 }
 
+/* The ancestors of the live part, top first. */
+static size_t list_chain(const struct branch_chain *c, uint64_t *ret)
+{
+	const struct branch_chain_entry *e = branch_chain_by_id(c, c->head);
+	size_t n = 0;
+
+	for (; e && n < c->n; e = branch_chain_by_id(c, e->parent))
+		ret[n++] = e->id;
+	return n;
+}
+
+size_t branch_merge_choose_oldest(const struct branch_chain *c, size_t keep, uint64_t *ret)
+{
+	const size_t n = list_chain(c, ret);
+
+	if (!keep || n <= 2 * keep)
+		return 0;
+	for (size_t bottom = n - 1; bottom >= keep; bottom--) {
+		size_t top = bottom;
+
+		while (top >= keep && count_standing_on(c, ret[top]) == 1)
+			top--;
+		if (top < bottom) {
+			memmove(ret, ret + top, (bottom - top + 1) * sizeof(*ret));
+			return bottom - top + 1;
+		}
+	}
+	return 0;
+}
+
 /* ---- the directory of one ---- */
 
 static int open_holder(int dir, uint64_t id)
 {
-	_cleanup_(closep) int root = branch_store_open_at(dir, branch_store_place_of(id, "").name);
+	_cleanup_(closep) int root = branch_store_open_root(dir, id);
 
 	return root < 0 ? root : branch_store_open_at(root, BRANCH_DIR_NAME);
 }
@@ -86,7 +117,7 @@ static int is_there(int dir, const char *name)
 	return errno == ENOENT ? 0 : -errno;
 }
 
-/* What a forger may have put in its place is none. */
+/* An object that a forger put in its place is no snapshot. */
 static bool is_none(int r)
 {
 	return r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
@@ -167,8 +198,7 @@ static int note_number(void *arg, int dirfd, const char *name, const struct stat
 {
 	uint64_t number;
 
-	if ((S_ISREG(st->st_mode) || S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)) &&
-	    snapshot_number_read(dirfd, name, false, &number) && add_id(arg, number) < 0)
+	if (snapshot_number_read(dirfd, name, false, &number) && add_id(arg, number) < 0)
 		return -ENOMEM;
 	return S_ISDIR(st->st_mode) && strcmp(name, BRANCH_DIR_NAME) != 0;
 }
@@ -212,8 +242,17 @@ static bool is_shown(void *arg, int dirfd, const char *name, const struct stat *
 	return true;
 }
 
+/* With another name a file that could not be removed would show one link too many. */
+static int find_left(void *arg, int dirfd, const char *name, const struct stat *st)
+{
+	return S_ISDIR(st->st_mode) ? 1 : is_shown(arg, dirfd, name, st) ? 0 : -EIO;
+}
+
 static int prune(int dir, uint64_t id, int holder, const struct id_list *replaced)
 {
+	static const struct dir_walk_hooks left = { .entry = find_left,
+						    .miss = miss_number,
+						    .is_ours = true };
 	static const struct dir_walk_hooks hooks = { .entry = note_number,
 						     .miss = miss_number,
 						     .is_ours = true };
@@ -228,7 +267,7 @@ static int prune(int dir, uint64_t id, int holder, const struct id_list *replace
 	for (size_t k = 0; k < replaced->n; k++)
 		rmtree_but(holder, branch_store_place_of(replaced->v[k], "").name, is_shown,
 			   &shown);
-	return 0;
+	return dir_walk(holder, &left, &shown);
 }
 
 /* ---- from the exchange on ---- */
@@ -248,7 +287,7 @@ static int finish(int dir, uint64_t id, int holder, const struct branch_chain *c
 	const int filled = is_being_filled(dir), work = is_there(dir, WORK);
 	int r = filled < 0 ? filled : work < 0 ? work : list_ids(holder, &replaced);
 
-	/* One that is filled is of another merge; this one has got so far already. */
+	/* A filled directory is of another merge; this one is further already. */
 	if (r == 0 && work && !filled)
 		r = branch_store_write(dir, c, is_volatile);
 	for (size_t k = 0; k < replaced.n && r == 0; k++)
@@ -270,17 +309,39 @@ static int open_fresh(int holder)
 	return steal_fd(&fd);
 }
 
-/* What it replaced loses what is of no use. */
+/* Is what was replaced away, as after finish? 1, 0 or -errno. */
+static int is_finished(int dir)
+{
+	const int work = is_there(dir, WORK);
+
+	return work < 0 ? work : work ? is_being_filled(dir) : 1;
+}
+
+static void note_gone(int dir, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		snapshot_links_gone(&st);
+}
+
+/* The replaced snapshots lose their unused files. "new" stays until these are gone: it tells the
+ * next mount which snapshots the chain lacks. */
 static int tidy(int dir, uint64_t id, int holder)
 {
 	_cleanup_(id_list_release) struct id_list replaced = { 0 };
-	int r = list_ids(holder, &replaced);
+	int r = is_finished(dir);
 
+	if (r <= 0)
+		return r < 0 ? r : -EBUSY;
+	r = list_ids(holder, &replaced);
 	r = r ?: prune(dir, id, holder, &replaced);
+	if (r == 0)
+		note_gone(dir, branch_store_place_of(id, "").name);
 	return r == 0 && unlinkat(holder, FRESH, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : r;
 }
 
-/* The ids of all that have "new". */
+/* The ids of all snapshots with "new". */
 static int list_fresh(int dir, const struct branch_chain *c, struct id_list *ret)
 {
 	int r = 0;
@@ -304,7 +365,7 @@ static int absorb(int dir, uint64_t id, struct branch_chain *c)
 	return r ?: branch_chain_absorb(c, id, replaced.v, replaced.n);
 }
 
-/* Of what was replaced earlier, and nobody has tidied up yet, there is nothing in the chain. */
+/* Snapshots that were replaced earlier and are not tidied up yet are not in the chain. */
 int branch_merge_look(int dir, struct branch_chain *c)
 {
 	_cleanup_(id_list_release) struct id_list fresh = { 0 };
@@ -323,8 +384,13 @@ static void drop_work(int dir)
 {
 	_cleanup_(closep) int fd = branch_store_open_at(dir, WORK);
 
-	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-		rmtree(dir, WORK);
+	struct stat st;
+
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return;
+	rmtree(dir, WORK);
+	if (is_there(dir, WORK) == 0 && fstat(fd, &st) == 0)
+		snapshot_links_gone(&st);
 }
 
 static int recover_one(int dir, uint64_t id, const struct branch_chain *c)
@@ -385,7 +451,7 @@ static int open_chain(int rootfd, struct branch_chain *ret)
 	return r < 0 ? r : dir;
 }
 
-/* It is what was made just now, and nobody else's. */
+/* It was made just now, by this process. */
 static int check_made(int root)
 {
 	struct stat st;
@@ -421,12 +487,13 @@ int branch_merge_begin(int rootfd, const uint64_t *ids, size_t n)
 	return r;
 }
 
-void branch_merge_cancel(int rootfd)
+bool branch_merge_cancel(int rootfd)
 {
 	_cleanup_(closep) int dir = branch_store_open_all(rootfd);
 
 	if (dir >= 0)
 		rmtree(dir, WORK);
+	return dir >= 0 && is_there(dir, WORK) == 0;
 }
 
 /* Nobody has any of them open, nor gets one, as long as *ret is. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define CHAIN	  "chain"
 #define CHAIN_NEW "chain.new"
@@ -37,6 +38,16 @@ int branch_store_open_at(int dirfd, const char *name)
 	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/* After a crash it may not have its name yet: the next mount that writes gives it that. */
+int branch_store_open_root(int dir, uint64_t id)
+{
+	int fd = branch_store_open_at(dir, branch_store_place_of(id, "").name);
+
+	return fd == -ENOENT
+		       ? branch_store_open_at(dir, branch_store_place_of(id, BRANCH_STORE_NEW).name)
+		       : fd;
 }
 
 /* Where it cannot be opened there is one only if it can be seen: some file systems refuse such
@@ -85,14 +96,23 @@ int branch_store_read(int dir, struct branch_chain *ret)
 	return r ?: branch_chain_parse(text, len, ret);
 }
 
+/* An object of that name may be a FIFO, or another name of a foreign file. */
+static int create_new(int dir)
+{
+	int fd;
+
+	unlinkat(dir, CHAIN_NEW, 0);
+	fd = openat(dir, CHAIN_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
 static int write_text(int dir, const char *text, size_t len, bool is_volatile)
 {
-	_cleanup_(closep) int fd =
-		openat(dir, CHAIN_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_cleanup_(closep) int fd = create_new(dir);
 	int r;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	r = file_pwrite(fd, text, len, 0);
 	if (r == 0 && !is_volatile && fdatasync(fd) < 0)
 		r = -errno;
@@ -110,7 +130,7 @@ int branch_store_write(int dir, const struct branch_chain *next, bool is_volatil
 	int r = branch_chain_format(next, &text, &len);
 
 	r = r ?: write_text(dir, text, len, is_volatile);
-	/* It holds from here on, whatever a sync says. */
+	/* It holds from here on, also if the sync fails. */
 	if (r == 0 && !is_volatile && fsync(dir) < 0)
 		log_error("cannot sync the chain of snapshots: %s", strerror(errno));
 	return r;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in the directory of snapshots: the chain, and the root of each snapshot (branch_dir.h).
+/* The content of the directory of snapshots: the chain, and the root of each snapshot
+ * (branch_dir.h).
  */
 #pragma once
 
 #include "veneer/layer/branch_chain.h"
 
 #define BRANCH_STORE_DIGITS 16
-#define BRANCH_STORE_SUFFIX 4 /* the longest, ".new" */
+#define BRANCH_STORE_SUFFIX 4 /* the longest */
+#define BRANCH_STORE_NEW    ".new" /* of one that is being taken */
 
 /* The name of a snapshot's root there. */
 struct branch_store_place {
@@ -18,6 +20,8 @@ struct branch_store_place branch_store_place_of(uint64_t id, const char *suffix)
 bool branch_store_is_place(const char *name, const char *suffix, uint64_t *ret_id);
 /* A directory, no symlink, for reading: a descriptor or -errno. */
 int branch_store_open_at(int dirfd, const char *name);
+/* The root of a snapshot that the chain has: a descriptor or -errno. */
+int branch_store_open_root(int dir, uint64_t id);
 /* That of all snapshots of the layer at rootfd. -ENOENT: there is none; -EUCLEAN: it is no
  * directory; -errno. */
 int branch_store_open_all(int rootfd);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listings of one directory in several layers, added from the top down, to what is seen of
- * them. */
+/* Merges the listings of one directory in several layers, added from the top down. */
 #pragma once
 
 #include "veneer/base/htab.h"
@@ -34,7 +33,7 @@ static inline void dir_merge_init(struct dir_merge *m)
 }
 /* The next layer down. 0 or -ENOMEM. */
 int dir_merge_add(struct dir_merge *m, const struct dir_listing *l, uint16_t layer);
-/* What is seen, in the order of listings: *ret, malloc'd, *ret_n. The first *ret_nlower are seen of
- * layers that are no snapshots, or would be if there were none. 0 or -ENOMEM. */
+/* The merged entries, in the order of listings: *ret, malloc'd, *ret_n. The first *ret_nlower show
+ * from layers that are no snapshots, or would without the snapshots. 0 or -ENOMEM. */
 int dir_merge_order(struct dir_merge *m, struct draft ***ret, size_t *ret_n, size_t *ret_nlower);
 void dir_merge_release(struct dir_merge *m);

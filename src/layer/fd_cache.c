@@ -2,7 +2,7 @@
 /* One LRU list over all slots of the process. Invariants:
  * 1. a slot is in the list if and only if it has a descriptor and no pins;
  * 2. nopen counts the slots that have a descriptor;
- * 3. nheld is the sum of all shares; what is held does not count against the limit;
+ * 3. nheld is the sum of all shares; held descriptors do not count against the limit;
  * 4. descriptors are closed after the lock is dropped: close(2) may write. */
 #include "veneer/layer/fd_cache.h"
 
@@ -25,7 +25,7 @@ static struct {
 	mutex_t lock;
 	GUARDED_BY(lock) struct list_link lru; /* least recently used first */
 	GUARDED_BY(lock) size_t nopen, limit;
-	GUARDED_BY(lock) size_t nheld, room; /* room: what all shares have together */
+	GUARDED_BY(lock) size_t nheld, room; /* room: of all shares together */
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .lru = { &cache.lru, &cache.lru },
 	    .limit = 512,

@@ -37,11 +37,11 @@ struct image {
 	size_t n;
 	struct layer **layers;
 	bool *has_map; /* per layer: it was an upper once, and may hold partial files */
-	struct watch
-		*watch; /* what was read, if a user wants to know whether it still holds; or NULL */
+	struct watch *watch; /* the objects read, if a user wants to know whether they have changed;
+				or NULL */
 	_Atomic size_t bytes;
 	struct xino devs; /* the layers', in their order */
-	struct xino inner_mounts; /* inside layers, of whatever device; numbered from the end */
+	struct xino inner_mounts; /* inside layers, of any device; numbered from the end */
 	uint16_t *root_layers;
 	struct image_entry root;
 	_Atomic(struct image_hidden *) hidden; /* that were asked for (image_hidden.h) */
@@ -54,9 +54,9 @@ static inline uint16_t image_merged_layer(const struct image_entry *e, const str
 	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
 }
 
-/* The watch that is told when what was read of a layer changes; NULL: none. Watching a remote file
- * system may wait for it, with others waiting for that, and would not tell of what is done
- * there. */
+/* The watch that hears when an object that was read of a layer changes; NULL: none. Watching a
+ * remote file system may wait for it while others wait for the watcher, and would not tell of
+ * remote changes. */
 static inline struct watch *image_watch(const struct image *img, size_t layer)
 {
 	return img->layers[layer]->is_static ? NULL : img->watch;
@@ -67,7 +67,7 @@ static inline void image_count_bytes(struct image *img, size_t n)
 	atomic_fetch_add_explicit(&img->bytes, n, memory_order_relaxed);
 }
 
-/* What is kept of an entry. */
+/* The kept part of an entry. */
 void image_free_entry(struct image_entry *e);
 
 /* The children of a directory, read at the first call. 0, -EUCLEAN, -errno. */

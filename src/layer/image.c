@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Everything here is made by the first thread that asks and published with one compare-and-swap; a
- * thread that comes second throws its own copy away. (The source of a file that may be remote is
- * made by one thread at a time, as it opens the file: source.c.) Invariants:
- * 1. what is published never changes and is freed only with the image;
- * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the
- *    parent is, ascending, nothing between them hiding it; the first of them is `layer`. What is
- *    really merged in a directory, once an opaque mark or a redirect has been seen, is said by its
- *    image_dir;
- * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from
- *    elsewhere;
+/* The first thread that asks makes an object and publishes it with one compare-and-swap; a second
+ * thread throws its own copy away. (The source of a file that may be remote is made by one thread
+ * at a time, as it opens the file: source.c.) Invariants:
+ * 1. a published object never changes and is freed only with the image;
+ * 2. an entry's layers[] have a directory, or a regular file, of that name where the parent is;
+ *    they ascend, and no layer between them hides it. The first of them is `layer`. A directory's
+ *    image_dir has the layers that are really merged, once an opaque mark or a redirect has been
+ *    seen;
+ * 3. a path is the entry's own in every layer, but for entries that a redirect above brought in
+ *    from elsewhere;
  * 4. no lock, so a slow layer delays only users of that very directory;
- * 5. an image that says that it is current has watched every object before it read it: a directory
- *    before it is listed or its attributes are read, a file of several names before its attributes
- *    are. What other files are is seen by the watch on their directory. Of static layers it
- *    believes that they do not change. */
+ * 5. an image that calls itself current has watched every object before it read it. That is a
+ *    directory before it is listed or its attributes are read, and a file of several names before
+ *    its attributes are. The watch on their directory sees other files. Static layers count as
+ *    unchanged. */
 #include "image-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -35,7 +35,7 @@ enum { PLAINNESS_UNKNOWN, PLAINNESS_PLAIN, PLAINNESS_HAS_ATTRIBUTES };
 
 #define PROTECTION_KNOWN 0x80
 
-#define METACOPY_BLOCKS_MAX 16 /* what attributes may take */
+#define METACOPY_BLOCKS_MAX 16 /* limit of attributes' memory */
 
 static void note_layer(struct image *img, size_t i)
 {
@@ -46,7 +46,7 @@ static void note_layer(struct image *img, size_t i)
 	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
 			  errno != ENOENT;
 	/* A map changes by stores into a mapping, which nobody is told of. */
-	if (img->has_map[i])
+	if (img->has_map[i] && !l->is_frozen)
 		watch_spoil(img->watch);
 }
 
@@ -270,25 +270,26 @@ static uint64_t inner_mount(const struct image_entry *e)
 	return d && d->mounts ? d->mounts[place_in_parent(e, d)] : 0;
 }
 
-/* The number a partial file of a layer had before it became one. */
+/* The number a partial file of a layer had before it became one. A copy of another file has its
+ * own. */
 static uint64_t bottom_ino(struct image *img, struct image_entry *e)
 {
+	struct snapshot_ino s;
 	struct source *src;
-	uint64_t mount;
-	int fd, r;
-	ino_t ino;
 
 	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 ||
 	    source_is_plain(src))
 		return 0;
-	while (!source_is_plain(src))
+	while (!source_is_plain(src) && !src->is_copy)
 		src = src->below;
-	fd = source_pin(src);
-	if (fd < 0)
-		return 0;
-	r = layer_inner_mount(src->layer, fd, &mount, &ino);
-	fd_cache_unpin(&src->fd);
-	return r < 0 ? 0 : image_fold_ino(img, src->layer, mount, ino);
+	return snapshot_ino_of_source(img, src, &s) ? image_fold_ino(img, s.layer, s.mount, s.ino)
+						    : 0;
+}
+
+/* Of a layer in two parts the upper one. */
+static size_t whole_layer(const struct image *img, const struct image_entry *e)
+{
+	return e->layer - img->layers[e->layer]->is_rest;
 }
 
 int image_is_same_file(struct image *img, struct image_entry *a, struct image_entry *b)
@@ -298,7 +299,8 @@ int image_is_same_file(struct image *img, struct image_entry *a, struct image_en
 
 	if (a == b)
 		return 1;
-	if (a->layer != b->layer || a->d_ino != b->d_ino || a->type != b->type)
+	if (whole_layer(img, a) != whole_layer(img, b) || a->d_ino != b->d_ino ||
+	    a->type != b->type)
 		return 0;
 	if (inner_mount(a) != inner_mount(b))
 		return 0;
@@ -325,7 +327,7 @@ uint64_t image_ino(struct image *img, struct image_entry *e)
 	if (!ino) {
 		ino = ino_of_snapshot(img, e);
 		ino = ino ?: bottom_ino(img, e);
-		/* A mount point has the number that listings give: that of what it covers. */
+		/* A mount point has the number that listings give: the covered directory's. */
 		if (!ino)
 			ino = image_fold_ino(img, img->layers[e->layer], inner_mount(e), e->d_ino);
 		atomic_store_explicit(&e->ino, ino, memory_order_relaxed);
@@ -402,8 +404,8 @@ static int pin_parent(struct image *img, struct image_entry *e, struct fd_cache_
 	return fd < 0 ? fd : fd_cache_fill(*ret_slot, fd);
 }
 
-/* Attributes of what stands in a layer's directory, watched first where the watch on that would not
- * do. */
+/* Attributes of an entry in a layer's directory; it is watched first where the watch on the
+ * directory is not enough. */
 static int stat_child(struct image *img, struct image_entry *e, int fd, struct stat *st)
 {
 	struct watch *w = image_watch(img, e->layer);
@@ -446,6 +448,8 @@ static int stat_entry(struct image *img, struct image_entry *e, struct stat *st,
 		if (fstat(img->layers[0]->rootfd, st) < 0)
 			return -errno;
 		mode_xattr_apply(img->layers[0]->rootfd, "", override, st);
+		if (img->n > 1 && img->layers[1]->root_mtime.tv_sec)
+			st->st_mtim = img->layers[1]->root_mtime;
 		return 0;
 	}
 	fd = pin_parent(img, e, &slot);
@@ -462,8 +466,8 @@ static int stat_entry(struct image *img, struct image_entry *e, struct stat *st,
 	return r;
 }
 
-/* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly
- * one and not where such files can be, is not asked. */
+/* A file that shows bytes of files below occupies their blocks too. Skip files without a hole, and
+ * files with a small one where no partial file can be. */
 static void count_blocks_below(struct image *img, struct image_entry *e, struct stat *st)
 {
 	struct source *src;
@@ -607,8 +611,9 @@ static int make_source(struct image *img, struct image_entry *e, struct source *
 			  path, &s);
 	if (r < 0)
 		return r;
-	/* The file below was found through directories that nobody watches. */
-	if (!source_is_plain(s))
+	/* The file below was found through directories that have no watch. (The directories merged
+	 * with the entry's are watched.) */
+	if (!source_is_plain(s) && s->is_from_elsewhere)
 		watch_spoil(img->watch);
 	if (atomic_compare_exchange_strong(&e->src, &other, s)) {
 		image_count_bytes(img, sizeof(*s) + strlen(path) + 1);

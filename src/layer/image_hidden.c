@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* What the directory of one layer says of the name. */
+/* The meaning of the name in the directory of one layer. */
 struct image_hidden_place {
 	uint16_t layer;
 	bool hides, is_there;

@@ -230,7 +230,7 @@ static int merge_layer_dir(struct image *img, struct image_entry *e, struct imag
 	return r < 0 ? r : kind;
 }
 
-/* From the i-th layer on something else is merged than what stands at the directory's own place. */
+/* From the i-th layer on the merged directory is not the one at the directory's own place. */
 static int follow_redirect(struct image *img, struct image_entry *e, struct image_dir *d, size_t i)
 {
 	_cleanup_(path_resolve_list_release) struct path_resolve_list all = { 0 }, below = { 0 };
@@ -278,6 +278,13 @@ static int follow_redirect(struct image *img, struct image_entry *e, struct imag
 	return d->fds ? 0 : -ENOMEM;
 }
 
+static void end_at(struct image_dir *d, size_t end)
+{
+	for (size_t k = end; k < d->nmerged; k++)
+		fd_cache_drop(&d->fds[k]);
+	d->nmerged = end;
+}
+
 static int merge_layers(struct image *img, struct image_entry *e, struct image_dir *d,
 			struct dir_merge *m)
 {
@@ -290,9 +297,7 @@ static int merge_layers(struct image *img, struct image_entry *e, struct image_d
 			if (r < 0)
 				return r;
 		} else if (r == WHITEOUT_DIR_OPAQUE) {
-			for (size_t k = i + 1; k < d->nmerged; k++)
-				fd_cache_drop(&d->fds[k]);
-			d->nmerged = i + 1;
+			end_at(d, !e->parent ? layer_below(img->layers, img->n, i) : i + 1);
 		} else if (r < 0) {
 			log_error("%s: cannot read directory %s/%s: %s",
 				  img->layers[image_merged_layer(e, d, i)]->path,

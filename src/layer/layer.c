@@ -120,6 +120,18 @@ void layer_note_snapshot(struct layer *l)
 	l->has_numbers = fstatat(l->rootfd, BRANCH_DIR_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+void layer_note_rest(struct layer *l)
+{
+	l->is_rest = true;
+	branch_dir_noted_time(l->rootfd, &l->root_mtime);
+}
+
+size_t layer_below(struct layer *const *layers, size_t n, size_t k)
+{
+	k++;
+	return k < n && layers[k]->is_rest ? k + 1 : k;
+}
+
 struct layer *layer_ref(struct layer *l)
 {
 	l->refs++;

@@ -9,14 +9,14 @@
  *
  * Invariants:
  * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in
- *    the stack; without users a layer has no descriptor and no mapping: a kept image gets a new one
+ *    the stack; without users a layer has no descriptor and no mapping. A kept image gets a new one
  *    from the mount that takes it up;
  * 2. two layers with the same device and inode number are the same directory if both have a
- *    descriptor, or if a watch on it would have told of its end (image_is_current) and its birth
- *    time is the same, or, of a static layer, which has no watch, it is reached by the same mount;
- * 3. an image is given to another mount only while image_is_current, after watch_drain. Private
- *    layers, whose content is not told by their directory alone or changes unseen, are in images
- *    that never are.
+ *    descriptor. So they are if a watch would have told of its end (image_is_current) and its birth
+ *    time is the same. A static layer has no watch: there the same mount has to lead to it;
+ * 3. an image is given to another mount only while image_is_current, after watch_drain. An image
+ *    with a private layer never is: its directory does not tell the content alone, or it changes
+ *    unseen.
  *
  * Calls that may block (opening, reading, closing) happen without the lock. */
 #include "veneer/layer/layer_registry.h"
@@ -49,7 +49,7 @@ struct record {
 	unsigned users;
 	enum record_state state;
 	time_t since; /* KEPT */
-	struct left left[]; /* room for what its last user leaves, one a layer at most */
+	struct left left[]; /* room for the leftovers of its last user, one a layer at most */
 };
 
 static struct {
@@ -97,7 +97,9 @@ static bool is_same_layer(const struct layer *a, const struct layer *b)
 	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
 	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override &&
 	       a->is_doubted == b->is_doubted && a->is_snapshot == b->is_snapshot &&
-	       is_surely_there(a, b);
+	       a->is_frozen == b->is_frozen && a->is_rest == b->is_rest &&
+	       a->root_mtime.tv_sec == b->root_mtime.tv_sec &&
+	       a->root_mtime.tv_nsec == b->root_mtime.tv_nsec && is_surely_there(a, b);
 }
 
 static bool is_being_written_locked(const struct layer *l) REQUIRES(reg.lock)
@@ -109,6 +111,14 @@ static bool is_being_written_locked(const struct layer *l) REQUIRES(reg.lock)
 			return true;
 	}
 	return false;
+}
+
+/* In doubt yes. */
+static bool has_changing_map(const struct layer *l)
+{
+	return !l->is_frozen &&
+	       (faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+		errno != ENOENT);
 }
 
 /* Before any other thread knows them. */
@@ -128,11 +138,9 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
 
-		layers[i]->is_private =
-			!is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
-			!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
-			faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
-			errno != ENOENT;
+		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
+					!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
+					has_changing_map(layers[i]);
 	}
 	return 0;
 }
@@ -403,10 +411,22 @@ struct image *layer_registry_again(struct image *img)
 	return img;
 }
 
+/* Without users nobody holds it, and tools may change its map. */
+static bool has_frozen(const struct image *img)
+{
+	struct layer *const *layers;
+	const size_t n = image_layers(img, &layers);
+	bool is_any = false;
+
+	for (size_t i = 0; i < n; i++)
+		is_any = is_any || layers[i]->is_frozen;
+	return is_any;
+}
+
 static bool is_worth_keeping_locked(const struct record *r) REQUIRES(reg.lock)
 {
-	return reg.is_on && reg.keep_seconds > 0 && image_is_current(r->img) &&
-	       image_bytes(r->img) <= reg.keep_bytes;
+	return reg.is_on && !has_frozen(r->img) && reg.keep_seconds > 0 &&
+	       image_is_current(r->img) && image_bytes(r->img) <= reg.keep_bytes;
 }
 
 static size_t leave_locked(struct record *r)
@@ -425,9 +445,9 @@ static void keep(struct record *r)
 	mutex_lock(&reg.lock);
 	nleft = leave_locked(r);
 	mutex_unlock(&reg.lock);
-	/* Close the layers: a program that unmounts what is below, once this mount has gone, must
-	 * not find it busy; and the image is not given to another mount, which would have them
-	 * opened again, before. */
+	/* Close the layers: a program that unmounts the file system below, once this mount has
+	 * gone, must not find it busy. Until then no other mount gets the image, as it would open
+	 * them again. */
 	close_left(r->left, nleft);
 	mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;
@@ -472,8 +492,8 @@ void layer_registry_release(struct image *img)
 	free(r);
 }
 
-/* Moves to victims what is not to be kept any longer. Seconds until there is more; -1: nothing is
- * kept. */
+/* Moves the images that are not kept any longer to victims. Seconds until there is more; -1:
+ * nothing is kept. */
 static int choose_victims_locked(struct list_link *victims) REQUIRES(reg.lock)
 {
 	size_t bytes = 0;

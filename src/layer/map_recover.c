@@ -52,7 +52,7 @@ struct own_call {
 };
 
 /* An unwritten extent holds nothing that was written: whether the block is an own hole only a
- * synced map can tell. What is allocated but in part was never written whole. */
+ * synced map can tell. A block that is allocated in part was never written whole. */
 static int own_extent(void *arg, uint64_t off, uint64_t len, bool is_unwritten)
 {
 	struct own_call *call = arg;
@@ -77,7 +77,7 @@ static int fd_extents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), voi
 	return file_extents(fd, nblk << BLK_SHIFT, own_extent, &call);
 }
 
-/* [from, end) is in one run of what the file system calls data. */
+/* [from, end) is in one run of data, as the file system reports it. */
 static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end,
 			 const struct own_call *call)
 {

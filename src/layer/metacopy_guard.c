@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One attribute where one is enough. On ext4 it lies in a block that up to 1024 inodes with the
- * same attributes share; with a second one each file takes and frees a block on the way, which
+ * same attributes share. With a second attribute each file takes and frees a block on the way. That
  * costs 20 us, and milliseconds where freed blocks are discarded at once
  * (doc/decisions/0002-guard-of-partial-files.md). The redirect is set before the metacopy and
  * removed after it: older kernels would follow a metacopy alone. */

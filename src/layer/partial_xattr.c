@@ -12,6 +12,7 @@
 
 #define SUMMED_BYTES offsetof(struct format_partial, checksum)
 #define NSEC_PER_SEC 1000000000u
+#define FLAGS_KNOWN  (FORMAT_PARTIAL_HAS_PATH | FORMAT_PARTIAL_IS_COPY)
 
 /* The sum covers two ranges that the checksum itself keeps apart. */
 static int mark_checksum(const void *head, const void *path, size_t path_len, uint64_t *ret_sum)
@@ -31,7 +32,7 @@ static bool mark_is_valid(const struct partial_xattr *m, size_t path_len)
 {
 	if (m->file_id == 0 || m->lower_size > INT64_MAX || m->lower_mtime_ns >= NSEC_PER_SEC)
 		return false;
-	return path_len == 0 || path_is_plain(m->path, path_len);
+	return path_len == 0 ? !m->is_copy : path_is_plain(m->path, path_len);
 }
 
 bool partial_xattr_fits(const struct partial_xattr *m, const struct stat *lower)
@@ -39,6 +40,11 @@ bool partial_xattr_fits(const struct partial_xattr *m, const struct stat *lower)
 	return S_ISREG(lower->st_mode) && (uint64_t)lower->st_size == m->lower_size &&
 	       lower->st_mtim.tv_sec == m->lower_mtime_s &&
 	       (uint32_t)lower->st_mtim.tv_nsec == m->lower_mtime_ns;
+}
+
+static uint8_t flags_of(const struct partial_xattr *m, size_t path_len)
+{
+	return (path_len ? FORMAT_PARTIAL_HAS_PATH : 0) | (m->is_copy ? FORMAT_PARTIAL_IS_COPY : 0);
 }
 
 int partial_xattr_encode(const struct partial_xattr *m, struct buf *out)
@@ -52,7 +58,7 @@ int partial_xattr_encode(const struct partial_xattr *m, struct buf *out)
 	uint64_t sum;
 	int r = buf_put_u8(&b, FORMAT_PARTIAL_VERSION);
 
-	r = r ?: buf_put_u8(&b, path_len ? FORMAT_PARTIAL_HAS_PATH : 0);
+	r = r ?: buf_put_u8(&b, flags_of(m, path_len));
 	r = r ?: buf_put_u16(&b, (uint16_t)path_len);
 	r = r ?: buf_put_u32(&b, m->uuid_low);
 	r = r ?: buf_put_u64(&b, m->file_id);
@@ -77,6 +83,7 @@ int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret)
 	uint16_t path_len = cursor_u16(&c);
 	struct partial_xattr m = { .uuid_low = cursor_u32(&c) };
 
+	m.is_copy = flags & FORMAT_PARTIAL_IS_COPY;
 	m.file_id = cursor_u64(&c);
 	m.lower_size = cursor_u64(&c);
 	m.lower_mtime_s = (int64_t)cursor_u64(&c);
@@ -85,8 +92,7 @@ int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret)
 	uint32_t reserved = cursor_u32(&c);
 	uint64_t claimed = cursor_u64(&c);
 
-	if (c.bad || version != FORMAT_PARTIAL_VERSION || (flags & ~FORMAT_PARTIAL_HAS_PATH) ||
-	    reserved)
+	if (c.bad || version != FORMAT_PARTIAL_VERSION || (flags & ~FLAGS_KNOWN) || reserved)
 		return -EUCLEAN;
 	if (!!(flags & FORMAT_PARTIAL_HAS_PATH) != !!path_len ||
 	    path_len >= PARTIAL_XATTR_PATH_MAX || cursor_left(&c) != path_len)
@@ -97,7 +103,7 @@ int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret)
 
 	if (mark_checksum(p, path, path_len, &sum) < 0 || sum != claimed)
 		return -EUCLEAN;
-	/* A NUL inside would make the string shorter than what was checked. */
+	/* A NUL inside would make the string shorter than the checked one. */
 	if (path_len && memchr(path, 0, path_len))
 		return -EUCLEAN;
 	if (path_len)

@@ -97,7 +97,7 @@ int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_st
 	int r = 0;
 
 	*ret = (struct path_resolve_step){ .kind = PATH_RESOLVE_DIRECTORY };
-	/* A root's attributes say nothing of what is below, but the file does. */
+	/* A root's attributes do not name the layers below, but the file does. */
 	ret->has_below = fstatat(l->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0;
 	while (*rest && r == 0) {
 		size_t len = strcspn(rest, "/");
@@ -131,6 +131,44 @@ int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_st
 	return r;
 }
 
+static bool is_there(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Does the layer say anything of the first name of the path? */
+static bool has_first(const struct layer *l, const char *path)
+{
+	const size_t len = strcspn(path, "/");
+	char name[NAME_MAX + 1];
+
+	memcpy(name, path, len);
+	name[len] = '\0';
+	return !len || is_hidden(l->rootfd, name) || is_there(l->rootfd, name);
+}
+
+int path_resolve_visit_parts(struct layer *const *layers, size_t n, size_t *idx, const char *path,
+			     struct path_resolve_step *ret)
+{
+	const size_t k = *idx, rest = k + 1;
+	int r;
+
+	if (rest >= n || !layers[rest]->is_rest)
+		return path_resolve_visit(layers[k], path, ret);
+	if (!has_first(layers[k], path))
+		*idx = rest;
+	r = path_resolve_visit(layers[*idx], path, ret);
+	/* An opaque root is one whichever of them has the file. */
+	if (r == 0 && (is_there(layers[k]->rootfd, WHITEOUT_OPAQUE_NAME) ||
+		       is_there(layers[rest]->rootfd, WHITEOUT_OPAQUE_NAME))) {
+		ret->has_below = false;
+		ret->path[0] = '\0';
+	}
+	return r;
+}
+
 ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path,
 			  char **ret_path)
 {
@@ -140,8 +178,8 @@ ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, co
 	if (!path_is_plain(path, strlen(path)))
 		return -ENOENT;
 	strcpy(here, path);
-	for (size_t i = from; i < n; i++) {
-		int r = path_resolve_visit(layers[i], here, &s);
+	for (size_t i = from; i < n; i = layer_below(layers, n, i)) {
+		int r = path_resolve_visit_parts(layers, n, &i, here, &s);
 
 		if (r < 0)
 			return r;
@@ -204,8 +242,8 @@ int path_resolve_directories(struct layer *const *layers, size_t n, size_t from,
 	if (!path_is_plain(path, strlen(path)))
 		return 0;
 	strcpy(here, path);
-	for (size_t i = from; i < n; i++) {
-		int r = path_resolve_visit(layers[i], here, &s);
+	for (size_t i = from; i < n; i = layer_below(layers, n, i)) {
+		int r = path_resolve_visit_parts(layers, n, &i, here, &s);
 
 		if (r == 0 && s.kind == PATH_RESOLVE_DIRECTORY)
 			r = add_directory(&list, i, here);

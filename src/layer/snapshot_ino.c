@@ -15,7 +15,7 @@
 struct spot {
 	size_t idx;
 	char path[PATH_MAX];
-	size_t top; /* what it is in the tree of layers[top..) is asked, too */
+	size_t top; /* its path in the tree of layers[top..) is wanted, too */
 	char at_top[PATH_MAX];
 };
 
@@ -24,12 +24,13 @@ struct spot {
 static int find_below(struct image *img, size_t from, enum path_resolve_kind kind,
 		      struct spot *spot)
 {
-	for (size_t k = from; k < img->n; k++) {
+	for (size_t k = from; k < img->n; k = layer_below(img->layers, img->n, k)) {
 		struct path_resolve_step step;
-		int r = path_resolve_visit(img->layers[k], spot->path, &step);
+		int r;
 
 		if (k == spot->top)
 			strcpy(spot->at_top, spot->path);
+		r = path_resolve_visit_parts(img->layers, img->n, &k, spot->path, &step);
 		if (r < 0)
 			return r;
 		if (step.kind == kind) {
@@ -43,7 +44,7 @@ static int find_below(struct image *img, size_t from, enum path_resolve_kind kin
 	return -ENOENT;
 }
 
-/* What a directory is merged with. */
+/* The directory that is merged with this one. */
 static int below_directory(struct image *img, struct spot *spot)
 {
 	struct path_resolve_step step;
@@ -52,10 +53,11 @@ static int below_directory(struct image *img, struct spot *spot)
 	if (r < 0 || !step.has_below)
 		return r < 0 ? r : -ENOENT;
 	strcpy(spot->path, step.path);
-	return find_below(img, spot->idx + 1, PATH_RESOLVE_DIRECTORY, spot);
+	return find_below(img, layer_below(img->layers, img->n, spot->idx), PATH_RESOLVE_DIRECTORY,
+			  spot);
 }
 
-/* What a whole copy was copied from. */
+/* The origin of a whole copy. */
 static int below_copy(struct image *img, int fd, bool is_regular, struct spot *spot)
 {
 	char origin[PATH_MAX];
@@ -64,7 +66,7 @@ static int below_copy(struct image *img, int fd, bool is_regular, struct spot *s
 	if (r != 1)
 		return r < 0 ? r : -ENOENT;
 	strcpy(spot->path, origin);
-	return find_below(img, spot->idx + 1,
+	return find_below(img, layer_below(img->layers, img->n, spot->idx),
 			  is_regular ? PATH_RESOLVE_REGULAR : PATH_RESOLVE_OTHER, spot);
 }
 
@@ -87,7 +89,7 @@ static int note_top(struct image *img, struct source *s, struct spot *spot)
 					       spot->at_top);
 }
 
-/* The bottom of the chain of a partial file. */
+/* The bottom of the chain of a partial file, which ends at a copy of another file. */
 static int below_partial(struct image *img, struct spot *spot)
 {
 	struct source *top, *s;
@@ -96,7 +98,7 @@ static int below_partial(struct image *img, struct spot *spot)
 
 	if (r < 0)
 		return r;
-	for (s = top; s->below && r == 0; s = s->below) {
+	for (s = top; s->below && !s->is_copy && r == 0; s = s->below) {
 		const size_t next = index_of(img, s->below->layer);
 
 		if (idx < spot->top && next >= spot->top)
@@ -112,7 +114,7 @@ static int below_partial(struct image *img, struct spot *spot)
 	return r;
 }
 
-/* 0: spot is what stands for it further down; -ENOENT: it stands for itself. */
+/* 0: spot is its origin further down; -ENOENT: it has none. */
 static int step_down(struct image *img, int fd, mode_t mode, struct spot *spot)
 {
 	int r;
@@ -167,6 +169,21 @@ bool snapshot_ino_find(struct image *img, size_t idx, const char *path, struct s
 	struct spot spot;
 
 	return begin(idx, path, SIZE_MAX, &spot) == 0 && go_down(img, &spot, ret) == 0;
+}
+
+bool snapshot_ino_of_source(struct image *img, struct source *s, struct snapshot_ino *ret)
+{
+	int fd, r;
+
+	if (s->layer->is_snapshot && snapshot_ino_find(img, index_of(img, s->layer), s->path, ret))
+		return true;
+	fd = source_pin(s);
+	if (fd < 0)
+		return false;
+	ret->layer = s->layer;
+	r = layer_inner_mount(s->layer, fd, &ret->mount, &ret->ino);
+	fd_cache_unpin(&s->fd);
+	return r == 0;
 }
 
 int snapshot_ino_descend(struct image *img, size_t idx, const char *path, size_t top,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The old layers show the names that a file has but for those that were made, and the new one those
- * that were made. */
+/* An old layer shows the names of a file without the new ones, and the new layer the new ones. */
 #include "veneer/layer/snapshot_links.h"
 
 #include "veneer/base/array.h"
@@ -8,6 +7,7 @@
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
 #include "veneer/base/lock.h"
+#include "veneer/sys/dir_walk.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -17,20 +17,25 @@
 
 struct made {
 	struct hlink link;
+	struct made *next; /* of all */
 	ino_t ino;
-	nlink_t n;
+	nlink_t n, left; /* left: counted while some are removed */
 };
 
 struct snapshot_links {
 	struct list_link all;
 	_Atomic unsigned refs;
-	struct snapshot_links **before; /* those that its layers had: somebody may be looking */
+	struct snapshot_links **before; /* its layers' former lists: a reader may still use them */
 	size_t n_before;
 	dev_t dev; /* of the new one's root, and its inode number */
 	ino_t ino;
+	ino_t *old; /* those of the others */
+	size_t n_old;
 	mutex_t lock; /* held over a link(2), or a stat(2) that may come beside one */
 	GUARDED_BY(lock) struct htab made;
+	GUARDED_BY(lock) struct made *first; /* of those */
 	GUARDED_BY(lock) bool is_over;
+	bool is_left; /* the list owns it; under links.lock */
 };
 
 static struct {
@@ -62,6 +67,7 @@ static void unref(struct snapshot_links *l)
 	for (size_t k = 0; k < l->n_before; k++)
 		unref(l->before[k]);
 	free(l->before);
+	free(l->old);
 	htab_drain(&l->made, free_made, NULL);
 	htab_release(&l->made);
 	mutex_destroy(&l->lock);
@@ -72,6 +78,8 @@ static int attach(struct layer *layer, struct snapshot_links *l)
 {
 	struct snapshot_links *before;
 
+	if (layer->links == l)
+		return 0;
 	if (array_grow(&l->before, l->n_before) < 0)
 		return -ENOMEM;
 	l->refs++;
@@ -99,9 +107,11 @@ int snapshot_links_begin(struct layer *const *layers, size_t n, int to, struct s
 	LOCK_SCOPE(&links.lock);
 	list_add_tail(&links.all, &l->all);
 	*ret = l;
-	for (size_t k = 0; k < n; k++)
-		if (attach(layers[k], l) < 0)
+	for (size_t k = 0; k < n; k++) {
+		if (array_grow(&l->old, l->n_old) < 0 || attach(layers[k], l) < 0)
 			return -ENOMEM;
+		l->old[l->n_old++] = layers[k]->ino;
+	}
 	return 0;
 }
 
@@ -123,8 +133,11 @@ static struct made *enter_locked(struct snapshot_links *l, ino_t ino) REQUIRES(l
 	if (!m)
 		return NULL;
 	m->ino = ino;
-	if (htab_insert(&l->made, &m->link, ino) == 0)
+	if (htab_insert(&l->made, &m->link, ino) == 0) {
+		m->next = l->first;
+		l->first = m;
 		return m;
+	}
 	free(m);
 	return NULL;
 }
@@ -160,6 +173,71 @@ void snapshot_links_end(struct snapshot_links *l)
 	unref(l);
 }
 
+static int count_left(void *arg, int dirfd, const char *name, const struct stat *st)
+{
+	struct snapshot_links *l = arg;
+	struct made *m;
+
+	(void)dirfd;
+	(void)name;
+	if (S_ISDIR(st->st_mode))
+		return 1;
+	LOCK_SCOPE(&l->lock);
+	m = find_locked(l, st->st_ino);
+	if (m)
+		m->left++;
+	return 0;
+}
+
+static int miss(void *arg, const char *name, int error)
+{
+	(void)arg;
+	(void)name;
+	return error;
+}
+
+void snapshot_links_leave(struct snapshot_links *l, int to)
+{
+	static const struct dir_walk_hooks hooks = { .entry = count_left, .miss = miss };
+
+	if (!l)
+		return;
+	/* Where they cannot be counted none is taken to be removed. */
+	if (to >= 0 && dir_walk(to, &hooks, l) == 0) {
+		LOCK_SCOPE(&l->lock);
+		for (struct made *m = l->first; m; m = m->next)
+			m->n = m->left;
+	}
+	LOCK_SCOPE(&links.lock);
+	l->is_left = true;
+}
+
+void snapshot_links_gone(const struct stat *st)
+{
+	struct snapshot_links *found = NULL;
+
+	mutex_lock(&links.lock);
+	for (struct list_link *e = links.all.next; e != &links.all && !found; e = e->next) {
+		struct snapshot_links *l = container_of(e, struct snapshot_links, all);
+
+		if (l->is_left && l->dev == st->st_dev && l->ino == st->st_ino)
+			found = l;
+	}
+	if (found)
+		found->is_left = false;
+	mutex_unlock(&links.lock);
+	snapshot_links_end(found);
+}
+
+static bool concerns(const struct snapshot_links *l, const struct layer *layer)
+{
+	bool is_one = l->ino == layer->ino;
+
+	for (size_t k = 0; k < l->n_old; k++)
+		is_one = is_one || l->old[k] == layer->ino;
+	return is_one && l->dev == layer->dev;
+}
+
 void snapshot_links_attach(struct layer *layer)
 {
 	LOCK_SCOPE(&links.lock);
@@ -167,7 +245,7 @@ void snapshot_links_attach(struct layer *layer)
 		struct snapshot_links *l = container_of(e, struct snapshot_links, all);
 
 		/* Without memory a file shows more names for a while. */
-		if (l->dev == layer->dev && l->ino == layer->ino)
+		if (concerns(l, layer))
 			(void)attach(layer, l);
 	}
 }

@@ -100,9 +100,8 @@ static int open_and_pin(struct source *s)
 	return fd < 0 ? fd : fd_cache_fill(&s->fd, fd);
 }
 
-/* Open the file once where its file system may be remote: with each open most FUSE file systems
- * forget the file's pages, so that a second one takes away those that the first has just
- * brought. */
+/* Open the file once where its file system may be remote: most FUSE file systems forget the file's
+ * pages at each open, so that a second open drops the pages of the first. */
 static int open_alone_and_pin(struct source *s)
 {
 	struct singleflight flight;
@@ -123,6 +122,18 @@ int source_pin(struct source *s)
 	if (fd >= 0)
 		return fd;
 	return s->layer && !s->layer->is_mappable ? open_alone_and_pin(s) : open_and_pin(s);
+}
+
+int source_stat(struct source *s, struct stat *ret)
+{
+	const int fd = source_pin(s);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, ret) < 0 ? -errno : 0;
+	fd_cache_unpin(&s->fd);
+	return r;
 }
 
 int source_settle(struct source *s)
@@ -251,11 +262,11 @@ struct chain {
 	size_t n, idx;
 	const uint16_t *at;
 	size_t nat;
-	struct source *enough; /* the first that needs no lower file: what lies below it is asked
-				  for the number alone */
+	struct source *enough; /* the first that needs no lower file: the files below only give the
+				  number */
 };
 
-/* The layer of what is at the path that s stands over, and its path there. */
+/* The layer of the file that s stands over, and its path there. */
 static ssize_t find_below(struct chain *c, struct source *s, const char *name, char **ret_path)
 {
 	char path[PATH_MAX];
@@ -268,10 +279,12 @@ static ssize_t find_below(struct chain *c, struct source *s, const char *name, c
 		}
 	c->nat = 0;
 	r = path_below(s, name, path);
-	return r < 0 ? r : path_resolve_file(c->layers, c->n, c->idx + 1, path, ret_path);
+	return r < 0 ? r
+		     : path_resolve_file(c->layers, c->n, layer_below(c->layers, c->n, c->idx),
+					 path, ret_path);
 }
 
-/* Next step down: what lies under the holes of s. */
+/* Next step down: the file under the holes of s. */
 static int attach_below(struct chain *c, struct source *s, const char *name, struct source **ret)
 {
 	_cleanup_(freep) char *there = NULL;
@@ -295,8 +308,8 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 	return 0;
 }
 
-/* Examine one file: a partial one gets its map and id. name: what it stands over, as
- * whiteout_metacopy says it. */
+/* Examine one file: a partial one gets its map and id. name: the file that it stands over, in the
+ * form of whiteout_metacopy. */
 static int examine(struct source *s, struct stat *st, struct partial_xattr *mark,
 		   char name[NAME_BELOW_MAX])
 {
@@ -327,6 +340,7 @@ static int examine(struct source *s, struct stat *st, struct partial_xattr *mark
 		if (e == 1)
 			return SOURCE_MARK_OWN;
 		s->id = mark->file_id;
+		s->is_copy = mark->is_copy;
 		snprintf(name, NAME_BELOW_MAX, "%s%s", *mark->path ? "/" : "", mark->path);
 	}
 	s->is_hollow = r == SOURCE_MARK_BELOW;
@@ -437,7 +451,7 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
 	int r = top ? follow(c, top, ret_st) : -ENOMEM;
 
-	/* All that is seen of it is its own. */
+	/* All its bytes are its own. */
 	if (r == -EUCLEAN && c->enough) {
 		if (c->enough->owns_below)
 			source_free(c->enough->below);
@@ -446,9 +460,11 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 		c->enough->id = 0;
 		r = 0;
 	}
-	if (r == 0)
-		*ret = steal_ptr(&top);
-	return r;
+	if (r < 0)
+		return r;
+	top->is_from_elsewhere = !c->nat;
+	*ret = steal_ptr(&top);
+	return 0;
 }
 
 int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path,

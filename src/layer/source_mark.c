@@ -37,7 +37,7 @@ int source_mark_kind(int dirfd, const char *name, struct partial_xattr *ret,
 		if (ret_has_acl && !strcmp(a, ACL_ATTR))
 			*ret_has_acl = true;
 	}
-	/* Beside a mark a metacopy is its guard, or what the mark was made from. */
+	/* Beside a mark a metacopy is its guard, or the origin of the mark. */
 	if (has_mark) {
 		_cleanup_(freep) char *value = NULL;
 		ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);

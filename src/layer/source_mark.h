@@ -8,8 +8,7 @@
 
 enum { SOURCE_MARK_OWN, SOURCE_MARK_PARTIAL, SOURCE_MARK_BELOW };
 
-/* One of these, with *ret filled for a partial file; or -errno. -EUCLEAN: damaged, or what nobody
- * should have written. The last two may be NULL: there is no attribute at all; it has an access
- * list. */
+/* One of these, with *ret filled for a partial file; or -errno. -EUCLEAN: damaged, or forged. The
+ * last two may be NULL: there is no attribute at all; it has an access list. */
 int source_mark_kind(int dirfd, const char *name, struct partial_xattr *ret,
 		     bool *ret_is_unresolved, bool *ret_has_acl);

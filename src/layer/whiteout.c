@@ -147,7 +147,7 @@ bool whiteout_may_be_redirected(int dirfd, const char *name)
 }
 
 /* Only attributes that take privileges to write: the owner of a file may give it user.* attributes,
- * and would read with them what others own. */
+ * and would read files of other users by them. */
 int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 {
 	uint8_t value[METACOPY_HEAD];

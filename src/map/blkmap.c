@@ -6,9 +6,9 @@
  * 1. A leaf has no bit at or past the clip; FULL may stand for blocks past it: readers mask.
  * 2. A subtree whose blocks below the clip are all own is FULL, so a range costs two edge paths
  *    however long it is, and a hostile "everything is own" costs one pointer.
- * 3. Empty nodes and leaves are allowed: blkmap_reserve and what fails leave them behind.
- * 4. A change costs the paths to the ends of its range and what it frees or makes, never the size
- *    of the map: a hostile log cannot have the same nodes visited again and again. */
+ * 3. Empty nodes and leaves are allowed: blkmap_reserve and calls that fail leave them behind.
+ * 4. A change costs the paths to the ends of its range and the nodes it frees or makes, never the
+ *    size of the map. So a hostile log cannot have the same nodes visited again and again. */
 #include "veneer/map/blkmap.h"
 
 #include <errno.h>

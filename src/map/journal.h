@@ -15,8 +15,8 @@ struct journal {
 	uint64_t map_off;
 };
 
-/* Take over fd, whose log starts at start and ends with tail and sum. Maps; grows if there is no
- * room at all. 0 or -errno (then fd is still the caller's). */
+/* Take over fd with a log that starts at start and ends with tail and sum. Maps; grows if there is
+ * no room at all. 0 or -errno (then fd is still the caller's). */
 int journal_attach(struct journal *j, int fd, uint64_t start, uint64_t tail, uint64_t sum);
 /* Unmap and close. Safe on a zeroed struct with fd -1. */
 void journal_release(struct journal *j);

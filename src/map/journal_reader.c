@@ -64,8 +64,7 @@ int journal_reader_next(struct journal_reader *r, struct record *ret_rec)
 	bool is_stale = r->win_off != r->off;
 	int n = decode(r, ret_rec);
 
-	/* Another process may be appending: the window can be older than what is in the file
-	 * now. */
+	/* Another process may be appending: the window can be older than the file. */
 	if (n == 0) {
 		r->win_len = 0;
 		if (is_stale)

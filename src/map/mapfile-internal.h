@@ -4,13 +4,13 @@
  * (sessions, syncs, checkpoints).
  *
  * Invariants:
- * 1. The table is what replaying the file's records gives; each change is applied by
- *    table_apply, which may want memory and then has changed nothing, and its record is appended
- *    into room that was reserved before; the lock is held over both.
- * 2. No change is recorded outside a session; the OPEN of a session that follows a CLEAN is on
- *    disk before the first change is, so that a later boot knows that ids may have been lost.
- * 3. durable_lsn <= lsn; what was promised to be durable is so in the file that a crash now would
- *    leave in place, be it the one before a checkpoint or the one after.
+ * 1. The table is the result of replaying the file's records. table_apply applies each change;
+ *    without memory it changes nothing. The record goes into room that was reserved before, under
+ *    the same hold of the lock.
+ * 2. No change is recorded outside a session. The OPEN of a session that follows a CLEAN is on disk
+ *    before the first change is, so that a later boot knows that ids may have been lost.
+ * 3. durable_lsn <= lsn; a change with a promise is durable in the file that a crash now would
+ *    leave in place, before or after a checkpoint.
  *
  * Lock order: checkpoint_lock, lock. */
 #pragma once
@@ -34,9 +34,9 @@ struct mapload {
 	struct journal_reader rd; /* stands at the end of the log */
 	bool was_unclean; /* reverted, the file itself says otherwise */
 	bool is_copy; /* the file is that of a layer elsewhere */
-	size_t nlost; /* files of a copy that lack what had been synced */
+	size_t nlost; /* files of a copy that lack synced data */
 	unsigned n_mended; /* bytes of it, or the whole header, were damaged and are known */
-	unsigned n_gaps; /* what they said is not: files next to them have no entry */
+	unsigned n_gaps; /* their content is unknown: files next to them have no entry */
 	bool is_lost; /* nothing in it can be believed: fd is -1 */
 	uid_t owner;
 	bool is_others; /* others than its owner may write it */
@@ -78,6 +78,6 @@ int mapfile_sync_flush(struct mapfile *mf);
 int mapfile_sync_record(struct mapfile *mf, const struct record *rec) REQUIRES(mf->lock);
 /* Under the lock: may the map grow? 0, or -ENOSPC when a reader would not take it any more. */
 int mapfile_sync_room(const struct mapfile *mf) REQUIRES(mf->lock);
-/* Remove what mapfile_prepare made and nobody needed. */
+/* Remove the file that mapfile_prepare made and nothing used. */
 void mapfile_sync_drop_prepared(struct mapfile *mf) REQUIRES(mf->lock);
 uint64_t mapfile_sync_now_ms(void);

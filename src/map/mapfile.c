@@ -41,7 +41,7 @@ static int doubt_zeros(void *arg, struct table_file *f)
 	return table_doubt_zeros(arg, f);
 }
 
-/* Set a damaged map aside: another tool may find later what was lost. */
+/* Set a damaged map aside: another tool may recover more of it later. */
 static int mapfile_set_aside(const struct mapfile *mf) REQUIRES(mf->lock)
 {
 	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 &&
@@ -50,9 +50,9 @@ static int mapfile_set_aside(const struct mapfile *mf) REQUIRES(mf->lock)
 	return !mf->now.is_lost || unlinkat(mf->rootfd, MAPFILE_NAME, 0) == 0 ? 0 : -errno;
 }
 
-/* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its
- * header says has to be so of all that is recorded from now on. What the new file takes for
- * committed is on the disk before. */
+/* The first mount of a copy, or of a map that an older version wrote, writes it anew: its header
+ * has to hold for all records from now on. Data that the new file takes for committed is on the
+ * disk before. */
 static int mapfile_write_anew(struct mapfile *mf)
 {
 	struct mapload *l = &mf->now;
@@ -211,8 +211,8 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 	return r;
 }
 
-/* Under the lock: commit what is pending. What only the map tells of is safe once this record is,
- * not before: that a program has had the changes themselves on disk is not enough. */
+/* Under the lock: commit the pending blocks. They are safe once this record is, not before: the
+ * program's own sync of the data is not enough. */
 static int mapfile_record_commit(struct mapfile *mf, struct table_file *f) REQUIRES(mf->lock)
 {
 	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };

@@ -71,7 +71,7 @@ static int map_open(int rootfd, bool is_readonly, const char *name, struct maplo
 	return 1;
 }
 
-/* Replay what stands in the log behind l->rd. Number of records or -errno. */
+/* Replay the log behind l->rd. Number of records or -errno. */
 static long replay(struct mapload *l, const char *name)
 {
 	long nrec = 0;
@@ -192,8 +192,7 @@ static int rebuild_one(struct mapload *l, struct table_file *f,
 	return r ?: table_trim_zeros(&l->table, f);
 }
 
-/* A file of a copy that lacks what had been synced loses its entry: with its mark alone it is
- * damaged. */
+/* A file of a copy that lacks synced data loses its entry: with its mark alone it is damaged. */
 static int settle_one(struct mapload *l, struct table_file *f,
 		      const struct mapfile_rebuild *rebuild)
 {
@@ -258,7 +257,8 @@ static int recover_copy(struct mapload *l, const char *name, const struct mapfil
 	return 0;
 }
 
-/* After an unclean earlier boot only what was committed counts, and what extents add to it. */
+/* After an unclean earlier boot only the committed state counts, and the blocks that extents add to
+ * it. */
 static int recover(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
 {
 	int r = l->table.in_session ? session_epoch_is_of(&l->table) : 1;

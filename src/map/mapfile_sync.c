@@ -139,7 +139,7 @@ static int successor_open(const struct mapfile *mf, struct successor *s)
 	return r ?: snapshot_identify(s->fd, &s->head);
 }
 
-/* Under the lock: the bytes of a file that says what the table says now. */
+/* Under the lock: the bytes of a file with the content of the table now. */
 static int successor_build(const struct mapfile *mf, struct successor *s) REQUIRES(mf->lock)
 {
 	uint64_t nonce = 0, uuid = mf->now.head.uuid;
@@ -149,7 +149,7 @@ static int successor_build(const struct mapfile *mf, struct successor *s) REQUIR
 		r = r ?: random_u64(&uuid);
 	s->head.uuid = uuid;
 	s->head.compat = mf->flags & MAPFILE_ORDERED ? FORMAT_MAP_ORDERED : 0;
-	/* Of what an older version had nobody knows. */
+	/* The files of an older version are unknown. */
 	if (mf->now.head.uuid && (mf->now.is_copy || mf->now.head.compat & FORMAT_MAP_COPIED ||
 				  !(mf->now.head.incompat & FORMAT_MAP_ZEROS)))
 		s->head.compat |= FORMAT_MAP_COPIED;
@@ -157,7 +157,7 @@ static int successor_build(const struct mapfile *mf, struct successor *s) REQUIR
 	/* The generation has to differ, and 0 means none. */
 	s->head.generation = mf->now.head.generation + 1 ?: 1;
 	r = r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
-	/* A log is long-winded, a snapshot may be too terse for what it says. */
+	/* A log is long-winded, a snapshot may be too terse for its content. */
 	return r == 0 && !table_fits(&mf->now.table, s->bytes.len) ? -EFBIG : r;
 }
 
@@ -212,9 +212,9 @@ static int first_build(struct mapfile *mf, uint64_t epoch, struct successor *s) 
 }
 
 /* Marks will name the map's uuid, and a crash that keeps a mark must keep the map, bytes and name.
- * Where a journal has things on disk in the order they were done in (those file systems whose
- * extents are true), it is enough that the bytes have left memory before the name is made: the
- * commit that has the name waits for them, and the mark's is no earlier. */
+ * File systems with true extents have a journal that keeps the order of operations. There it is
+ * enough that the bytes have left memory before the name is made: the commit of the name waits for
+ * them, and the mark's commit is no earlier. */
 static bool first_waits(const struct mapfile *mf)
 {
 	return !is_volatile(mf) && !(mf->flags & MAPFILE_TRUE_EXTENTS);
@@ -395,7 +395,7 @@ static bool log_is_long(const struct mapfile *mf) REQUIRES(mf->lock)
 	       (used > LOG_LIMIT_BYTES + mf->now.head.snapshot_len || used > LOG_MAX_BYTES);
 }
 
-/* Copy to the successor what rd still finds in the old log, up to end. */
+/* Copy the rest of the old log behind rd to the successor, up to end. */
 static int catch_up(struct journal_reader *rd, struct journal *to, uint64_t end)
 {
 	while (rd->off < end) {

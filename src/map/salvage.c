@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checksums are chained, so that a record of which one byte is damaged is known exactly. A longer
- * gap is passed over in the snapshot alone: there the records of one file stand together, so that
- * the files next to the gap are known, and the header has the last checksum, so that what follows
- * is known to be this file's. A gap in the log may be of any file. */
+ * gap is passed over in the snapshot alone. There the records of one file stand together, so that
+ * the files next to the gap are known; and the header has the last checksum, which proves that the
+ * rest belongs to this file. A gap in the log may be of any file. */
 #include "salvage.h"
 
 #include "veneer/base/hash.h"
@@ -81,7 +81,7 @@ static int find_rest(const struct mapload *l, struct journal_reader *rd)
 			rd->sum = sum;
 			return 0;
 		}
-		/* These records belong to another file, and so does what follows them. */
+		/* These records belong to another file, and so do the next ones. */
 		if (r < 0 && r != -EUCLEAN)
 			return r;
 	}

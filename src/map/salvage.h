@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds what can be believed of a map file that breaks a rule of doc/SPEC.md, section 3. */
+/* Finds the readable part of a map file that breaks a rule of doc/SPEC.md, section 3. */
 #pragma once
 
 #include "mapfile-internal.h"

@@ -26,7 +26,7 @@ int snapshot_is_copy(int fd, const struct format_map_header *h);
 /* Keep a second copy of the header beside fd, with the end of the log and the sum there, 0 before
  * it was closed. Where that cannot be there is none: no error. */
 void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, uint64_t end_sum);
-/* Read it, whatever it says. 0; -EUCLEAN: there is none, or it is damaged. */
+/* Read it, with any content. 0; -EUCLEAN: there is none, or it is damaged. */
 int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end,
 		      uint64_t *ret_end_sum);
 /* Put it in the layer's place. 0 or -errno. */

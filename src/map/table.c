@@ -197,7 +197,7 @@ int table_doubt_zeros(struct table *t, struct table_file *f)
 	return r;
 }
 
-/* Add to dst what is own in both. */
+/* Add to dst the blocks that are own in both. */
 static int add_common(struct blkmap *dst, const struct blkmap *a, const struct blkmap *b)
 {
 	_cleanup_(blkmap_freep) struct blkmap *others = blkmap_new(blkmap_clip(a));
@@ -236,7 +236,7 @@ int table_trim_zeros(struct table *t, struct table_file *f)
 	return 0;
 }
 
-/* Only what was not own yet becomes pending: the rest may be committed. */
+/* Only blocks that were not own yet become pending: the rest may be committed. */
 static int apply_own_run(struct table_file *f, blk_t blk, blk_t n, bool is_committed)
 {
 	int r = blkmap_reserve(f->map, blk, n);
@@ -262,7 +262,7 @@ static int apply_own_bits(struct table_file *f, uint64_t chunk, const uint64_t b
 	return r ?: blkmap_set_bits(f->map, chunk, bits);
 }
 
-/* Past the clip nothing is own; what was, before a cut, is not what is zeros now. */
+/* Past the clip nothing is own; blocks that were own before a cut are not the zeros of now. */
 static int apply_zero_run(struct table_file *f, blk_t blk, blk_t n, bool is_committed)
 {
 	blk_t end = blk_end(f->map), nzero = blk >= end ? 0 : n > end - blk ? end - blk : n;
@@ -287,7 +287,7 @@ static int apply_zero_bits(struct table_file *f, uint64_t chunk, const uint64_t 
 }
 
 /* Truncate. Blocks that are taken from map are freed there, so a log of truncations costs no more
- * than what it made own. */
+ * than the blocks it made own. */
 static int apply_truncate(struct table_file *f, uint64_t size)
 {
 	blk_t first = size / BLK_BYTES + (size % BLK_BYTES != 0);
@@ -315,7 +315,7 @@ static void apply_commit(struct table_file *f)
 		blkmap_truncate(f->zero, blkmap_clip(f->map));
 }
 
-/* CLEAN: all is committed, what is gone is gone for good. */
+/* CLEAN: all is committed, and removed blocks are gone for good. */
 static void apply_clean(struct table *t)
 {
 	table_sweep(t, NULL, NULL);

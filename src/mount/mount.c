@@ -22,6 +22,7 @@
 #include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/inode_rebuild.h"
 #include "veneer/union/inode_struct.h"
 #include "veneer/union/locks.h"
 #include "veneer/union/quota.h"
@@ -48,6 +49,19 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	vsnprintf(err, err_size, fmt, ap);
 	va_end(ap);
 	return r;
+}
+
+/* Does the upper stand on snapshots of its own? In doubt yes: open_image says what is wrong. */
+static bool has_snapshots(const struct mount_dirs *dirs)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	int r = -ENOENT;
+
+	if (dirs->upper >= 0) {
+		MODE_RELAX_SCOPE(dirs->upper, "");
+		r = branch_dir_load(dirs->upper, &c);
+	}
+	return r == 0 ? c.head != 0 : r != -ENOENT;
 }
 
 static int open_image(struct mount *m, struct mount_dirs *dirs, bool is_resumed, char *err,
@@ -166,16 +180,34 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 	return set_quota(m, err, err_size);
 }
 
-/* The file system of the upper became read-only, as ext4 does after an error of its disk. Programs
- * in the mount can go on reading. The capabilities are assumed and not probed, and there is no work
- * directory: the session refuses all changes. */
+/* What has moved already into a snapshot that was interrupted, and cannot move back. */
+static int open_rest(struct mount *m, char *err, size_t err_size)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	const int rootfd = m->tree.upper->rootfd;
+	uint64_t id = 0;
+	int fd, r;
+
+	MODE_RELAX_SCOPE(rootfd, "");
+	r = branch_dir_load(rootfd, &c);
+	r = (r == -ENOENT ? 0 : r) ?: branch_dir_pending(rootfd, &c, &id);
+	if (r == 0 && id) {
+		fd = branch_dir_open(rootfd, id);
+		r = fd < 0 ? fd : layer_open_fd(fd, m->opts.upper, &m->tree.rest);
+	}
+	if (r == 0 && id)
+		branch_dir_noted_time(m->tree.rest->rootfd, &m->tree.rest->root_mtime);
+	return r < 0 ? fail(err, err_size, r, "cannot use the snapshots in upperdir %s: %s",
+			    m->opts.upper, strerror(-r))
+		     : 0;
+}
+
+/* The upper cannot be written any more. Programs in the mount can go on reading. The capabilities
+ * are assumed and not probed, and there is no work directory: the session refuses all changes. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 
-	log_error("%s: the file system of upperdir %s has become read-only: nothing can be changed "
-		  "until it is mounted anew",
-		  m->opts.mountpoint, m->opts.upper);
 	m->is_frozen = true;
 	t->can = (struct probe_dir){ .is_readonly = true,
 				     .has_user_xattr = true,
@@ -183,16 +215,16 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 				     .has_acl = true,
 				     .has_true_extents = probe_true_extents(t->upper->rootfd) };
 	choose_whiteout_style(m);
-	return open_map(m, MAPFILE_READONLY, err, err_size);
+	return open_rest(m, err, err_size) ?: open_map(m, MAPFILE_READONLY, err, err_size);
 }
 
-/* is_resumed: programs are using the mount of a dead server. */
 /* Its layers were opened before it was locked. */
-static int settle_snapshots(struct mount *m, bool knows_layers, char *err, size_t err_size)
+static int settle_snapshots(struct mount *m, enum mount_reopening how, char *err, size_t err_size)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	const int rootfd = m->tree.upper->rootfd;
-	int r = branch_dir_recover(rootfd);
+	int r = how == MOUNT_REOPENING_WHOLE ? branch_dir_recover(rootfd)
+					     : branch_dir_recover_unmerged(rootfd);
 
 	if (r < 0)
 		return fail(err, err_size, r,
@@ -203,19 +235,54 @@ static int settle_snapshots(struct mount *m, bool knows_layers, char *err, size_
 	if (r < 0 && r != -ENOENT)
 		return fail(err, err_size, r, "cannot use the snapshots in upperdir %s: %s",
 			    m->opts.upper, strerror(-r));
-	if (knows_layers && c.head != m->snapshot)
+	if (c.head != m->snapshot)
 		return fail(err, err_size, -EAGAIN,
 			    "a snapshot of upperdir %s was taken just now: mount again",
 			    m->opts.upper);
 	return 0;
 }
 
-static int open_upper(struct mount *m, struct mount_dirs *dirs,
-		      const struct mount_saved_tables *saved, char *err, size_t err_size)
+static bool is_resumed_from(const struct mount_saved_tables *saved)
 {
-	const bool is_resumed = saved->slots_fd >= 0;
+	return saved->slots_fd >= 0 || inode_rebuild_has_left(saved->rebuild);
+}
+
+static int open_work(struct mount *m, struct mount_dirs *dirs, struct mount_saved_tables *saved,
+		     char *err, size_t err_size)
+{
 	struct union_fs *t = &m->tree;
 	struct stat st;
+	int r = workdir_adopt(&saved->work, &m->work)
+			? 0
+			: workdir_open(dirs->work, m->opts.work, &m->work, err, err_size);
+
+	if (r < 0)
+		return r;
+	t->workfd = m->work.fd;
+	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
+		return fail(err, err_size, -EXDEV,
+			    "workdir %s is not on the file system of upperdir %s", m->opts.work,
+			    m->opts.upper);
+	r = probe_work_dir(t->workfd, &t->can);
+	if (r == 0 && t->can.is_readonly)
+		r = -EROFS;
+	if (r < 0)
+		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work,
+			    strerror(-r));
+	if (!t->can.has_reserved_names && !is_resumed_from(saved))
+		return fail(err, err_size, -EOPNOTSUPP,
+			    "upperdir %s is on a file system that refuses the names of whiteouts, "
+			    "as fuse-overlayfs and veneer do: "
+			    "put it and workdir on another one, such as a volume or a tmpfs",
+			    m->opts.upper);
+	return 0;
+}
+
+static int open_upper(struct mount *m, struct mount_dirs *dirs, struct mount_saved_tables *saved,
+		      char *err, size_t err_size)
+{
+	const bool is_frozen = saved->how == MOUNT_REOPENING_FROZEN;
+	struct union_fs *t = &m->tree;
 	int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &t->upper);
 
 	if (r < 0)
@@ -230,35 +297,18 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs,
 			    m->opts.is_offline ? NULL : dirs, err, err_size);
 	if (r < 0)
 		return r;
-	r = settle_snapshots(m, !saved->image, err, err_size);
+	r = is_frozen ? 0 : settle_snapshots(m, saved->how, err, err_size);
 	if (r < 0)
 		return r;
 	if (layer_registry_upper_open(t->upper))
 		log_warn("%s: upperdir %s is a lowerdir of another mount in use: changes may or "
 			 "may not be visible there",
 			 m->opts.mountpoint, m->opts.upper);
-	r = workdir_open(dirs->work, m->opts.work, &m->work, err, err_size);
-	if (r == -EROFS && is_resumed)
+	if (is_frozen)
 		return open_frozen(m, err, err_size);
+	r = open_work(m, dirs, saved, err, err_size);
 	if (r < 0)
 		return r;
-	t->workfd = m->work.fd;
-	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
-		return fail(err, err_size, -EXDEV,
-			    "workdir %s is not on the file system of upperdir %s", m->opts.work,
-			    m->opts.upper);
-	r = probe_work_dir(t->workfd, &t->can);
-	if (r == 0 && t->can.is_readonly)
-		r = -EROFS;
-	if (r < 0)
-		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work,
-			    strerror(-r));
-	if (!t->can.has_reserved_names && !is_resumed)
-		return fail(err, err_size, -EOPNOTSUPP,
-			    "upperdir %s is on a file system that refuses the names of whiteouts, "
-			    "as fuse-overlayfs and veneer do: "
-			    "put it and workdir on another one, such as a volume or a tmpfs",
-			    m->opts.upper);
 	choose_whiteout_style(m);
 	r = choose_override(m, err, err_size);
 	if (r < 0)
@@ -306,19 +356,39 @@ static int start_jobs(struct mount *m, bool waits, char *err, size_t err_size)
 static const struct union_fs_backing_hooks backing_hooks = {
 	.detach = passthrough_table_detach,
 	.reap = passthrough_table_reap,
+	.is_registered = passthrough_table_is_registered,
 };
+
+/* On failure the memory files stay the caller's, for another try. */
+static int attach_nodes(struct union_fs *t, struct mount_saved_tables *nodes)
+{
+	int r = inode_table_attach(t, nodes->slots_fd, nodes->names_fd);
+
+	if (r == 0)
+		nodes->slots_fd = nodes->names_fd = -1;
+	return r;
+}
+
+/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
+static bool is_opaque(const struct layer *l)
+{
+	struct stat st;
+
+	return l && fstatat(l->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
 static int open_root(struct mount *m, struct mount_saved_tables *nodes, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
-	struct stat st;
+	int r = 0;
 
 	t->backing_hooks = &backing_hooks;
-
-	int r = nodes->slots_fd < 0 ? inode_table_init(t)
-				    : inode_table_attach(t, steal_fd(&nodes->slots_fd),
-							 steal_fd(&nodes->names_fd));
-
+	if (inode_rebuild_has_left(nodes->rebuild))
+		r = inode_rebuild_attach(nodes->rebuild, t);
+	else if (nodes->slots_fd < 0)
+		r = inode_table_init(t);
+	else
+		r = attach_nodes(t, nodes);
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	t->root->lower = image_root(t->image);
@@ -329,9 +399,7 @@ static int open_root(struct mount *m, struct mount_saved_tables *nodes, char *er
 	if (t->upper) {
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
-		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say
-		 * nothing. */
-		if (fstatat(t->upper->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (is_opaque(t->upper) || is_opaque(t->rest))
 			t->root->lower = NULL;
 		r = m->is_frozen ? 0 : publish_recover(t);
 	}
@@ -350,10 +418,15 @@ static int open_locks(struct mount *m, struct mount_saved_tables *saved, char *e
 	struct union_fs *t = &m->tree;
 	int r = 0;
 
-	if (m->opts.locks == LOCKING_SERVER)
+	if (saved->locks) {
+		r = locks_renumber(saved->locks, inode_of, t);
+		if (r == 0)
+			t->locks = steal_ptr(&saved->locks);
+	} else if (m->opts.locks == LOCKING_SERVER) {
 		r = saved->locks_fd < 0
 			    ? locks_new(&t->locks)
 			    : locks_attach(steal_fd(&saved->locks_fd), inode_of, t, &t->locks);
+	}
 	return r < 0 ? fail(err, err_size, r, "cannot make the table of file locks: %s",
 			    strerror(-r))
 		     : 0;
@@ -413,7 +486,7 @@ static void warn_of_writeback(const struct mount *m)
 static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
 		   struct mount_saved_tables *saved, char *err, size_t err_size)
 {
-	const bool is_resumed = saved->slots_fd >= 0;
+	const bool is_resumed = is_resumed_from(saved);
 	struct stats *before;
 	uint32_t start;
 	int r;
@@ -431,11 +504,12 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	m->tree.keeps_atime = m->opts.keeps_atime;
 	m->tree.has_branches = m->opts.branches == BRANCHES_ON;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
-	r = stats_new(&m->tree.stats);
+	m->tree.stats = steal_ptr(&saved->stats);
+	r = m->tree.stats ? 0 : stats_new(&m->tree.stats);
 	if (r < 0)
 		fail(err, err_size, r, "out of memory");
 	before = stats_enter(m->tree.stats);
-	if (r == 0 && saved->image)
+	if (r == 0 && saved->image && !has_snapshots(dirs))
 		m->tree.image = layer_registry_again(saved->image);
 	else
 		r = r ?: open_image(m, dirs, is_resumed, err, err_size);
@@ -458,7 +532,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err,
 		  size_t err_size)
 {
-	struct mount_saved_tables none = { -1, -1, -1, NULL };
+	struct mount_saved_tables none = MOUNT_SAVED_TABLES_NONE;
 
 	return open_at(m, opts, dirs, &none, err, err_size);
 }
@@ -561,6 +635,7 @@ static void release_rest(struct mount *m, void (*end_workdir)(struct workdir *w)
 	if (t->upper)
 		layer_registry_upper_close(t->upper);
 	layer_unref(t->upper);
+	layer_unref(t->rest);
 	end_workdir(&m->work);
 	options_release(&m->opts);
 	stats_free(t->stats);
@@ -599,7 +674,13 @@ static int settle(struct union_fs *t)
 	return t->map ? mapfile_mark_clean(t->map) : 0;
 }
 
-int mount_leave(struct mount *m, int *ret_slots, int *ret_names)
+static void leave_inodes(struct union_fs *t, struct mount_saved_tables *left)
+{
+	if (!left->rebuild || inode_rebuild_leave(left->rebuild, t) < 0)
+		inode_table_leave(t, &left->slots_fd, &left->names_fd);
+}
+
+int mount_leave(struct mount *m, struct mount_saved_tables *left)
 {
 	struct union_fs *t = &m->tree;
 	int r;
@@ -610,7 +691,11 @@ int mount_leave(struct mount *m, int *ret_slots, int *ret_names)
 	r = settle(t);
 	hardlink_index_release(t);
 	if (t->nodes)
-		inode_table_leave(t, ret_slots, ret_names);
+		leave_inodes(t, left);
+	left->stats = steal_ptr(&t->stats);
+	left->locks = steal_ptr(&t->locks);
+	left->work = m->work;
+	m->work = WORKDIR_NONE;
 	passthrough_table_free(t->backing);
 	t->backing = NULL;
 	/* The record of the mount has it, too. */

@@ -153,7 +153,7 @@ static int let_named_go(struct union_fs *t)
 {
 	struct listed held = { 0 };
 
-	inode_each(t, list_held_named, &held);
+	inode_each_special(t, list_held_named, &held);
 	return each_listed(&held, t, let_go, NULL);
 }
 
@@ -161,7 +161,7 @@ static int check_orphans(struct union_fs *t)
 {
 	struct listed orphans = { 0 };
 
-	inode_each(t, list_orphan, &orphans);
+	inode_each_special(t, list_orphan, &orphans);
 	return each_listed(&orphans, t, check_orphan, NULL);
 }
 
@@ -230,7 +230,7 @@ static int check_mappings(struct union_fs *t)
 {
 	struct listed c = { 0 };
 
-	inode_each(t, list_changing, &c);
+	inode_each_special(t, list_changing, &c);
 	return each_listed(&c, t, check_lease, NULL);
 }
 
@@ -300,7 +300,7 @@ static int name_again(struct union_fs *t)
 	bool is_linked = false;
 	int r;
 
-	inode_each(t, list_nameless, &nameless);
+	inode_each_special(t, list_nameless, &nameless);
 	r = each_listed(&nameless, t, note_linked, &is_linked);
 	return r == 0 && is_linked ? upper_walk(t, &hooks, NULL) : r;
 }
@@ -315,7 +315,7 @@ int mount_freeze_prepare(struct mount *m)
 	w.takes_nameless = true;
 	r = r ?: name_again(t);
 	if (r == 0) {
-		inode_each(t, list_nameless, &nameless);
+		inode_each_special(t, list_nameless, &nameless);
 		r = each_listed(&nameless, t, complete, &w);
 	}
 	materialize_release(&w);
@@ -335,9 +335,9 @@ int mount_freeze_check(struct mount *m)
 		r = -ENOTEMPTY;
 	/* Gives back what keeps a file open for writing and nobody uses. */
 	if (r == 0 && t->backing)
-		r = passthrough_table_release_idle(t->backing, t);
+		r = passthrough_table_release_idle(t->backing);
 	r = r ?: check_mappings(t);
 	if (r == 0 && t->backing)
-		passthrough_table_freeze(t->backing, t);
+		passthrough_table_freeze(t->backing);
 	return r;
 }

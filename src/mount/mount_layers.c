@@ -7,13 +7,16 @@
 #include "veneer/base/log.h"
 #include "veneer/layer/branch_dir.h"
 #include "veneer/layer/layer_registry.h"
+#include "veneer/layer/snapshot_links.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/probe.h"
 #include "veneer/sys/xattr.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static bool supports_trusted(const struct layer *l)
 {
@@ -57,11 +60,23 @@ struct building {
 	size_t err_size;
 };
 
+/* The directory itself says so: a path may lead elsewhere, by a symlink or "..". */
+static bool is_snapshot_dir(int fd)
+{
+	struct stat above, branches;
+
+	return fstatat(fd, "..", &above, 0) == 0 &&
+	       fstatat(fd, "../../" BRANCH_DIR_NAME, &branches, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       above.st_dev == branches.st_dev && above.st_ino == branches.st_ino;
+}
+
 /* fd is taken over. what: for the sentence. */
 static int add(struct building *b, int fd, const char *path, const char *what)
 {
+	const bool may_be_snapshot = fd >= 0 && strstr(path, "/" BRANCH_DIR_NAME "/");
+	const bool is_snapshot = may_be_snapshot && is_snapshot_dir(fd);
 	struct layer *layer = NULL;
-	int r = fd >= 0 && strstr(path, "/" BRANCH_DIR_NAME "/") ? branch_dir_hold(fd) : 0;
+	int r = may_be_snapshot ? branch_dir_hold(fd) : 0, held = r;
 
 	if (r < 0 && b->l->must_hold)
 		close(fd);
@@ -75,6 +90,10 @@ static int add(struct building *b, int fd, const char *path, const char *what)
 		return r;
 	}
 	mount_layers_trust(b->m, layer);
+	layer->is_frozen = is_snapshot && held == 0;
+	/* A branch has it as a lower layer like any other. */
+	if (is_snapshot)
+		snapshot_links_attach(layer);
 	b->l->layers[b->l->n++] = layer;
 	return 0;
 }
@@ -85,19 +104,34 @@ static int fail_memory(struct building *b)
 	return -ENOMEM;
 }
 
-static int add_snapshot(struct building *b, int rootfd, const char *path, uint64_t id)
+static int add_part(struct building *b, int rootfd, const char *path, uint64_t id)
 {
 	_cleanup_(freep) char *there = NULL;
-	int r;
 
 	if (asprintf(&there, "%s/" BRANCH_DIR_NAME "/%016" PRIx64, path, id) < 0) {
 		there = NULL;
 		return fail_memory(b);
 	}
 	/* The chain has it, so nobody removes it. */
-	r = add(b, branch_dir_open(rootfd, id), there, "snapshot");
+	return add(b, branch_dir_open(rootfd, id), there, "snapshot");
+}
+
+static int add_snapshot(struct building *b, int rootfd, const char *path, uint64_t id)
+{
+	int r = add_part(b, rootfd, path, id);
+
 	if (r == 0)
 		layer_note_snapshot(b->l->layers[b->l->n - 1]);
+	return r;
+}
+
+/* What has moved already into one that was interrupted. */
+static int add_rest(struct building *b, int rootfd, const char *path, uint64_t id)
+{
+	int r = add_part(b, rootfd, path, id);
+
+	if (r == 0)
+		layer_note_rest(b->l->layers[b->l->n - 1]);
 	return r;
 }
 
@@ -129,8 +163,11 @@ static int add_chain(struct building *b, const struct live_part *p, const struct
 	if (!ids)
 		return fail_memory(b);
 	branch_chain_below(c, c->head, ids);
-	for (size_t k = 0; k < n && r == 0; k++)
+	for (size_t k = 0; k < n && r == 0; k++) {
 		r = add_snapshot(b, p->rootfd, p->path, ids[k]);
+		if (r == 0 && k == 0 && !p->is_written)
+			branch_dir_taken_time(p->rootfd, c, &b->l->layers[b->l->n - 1]->root_mtime);
+	}
 	return r;
 }
 
@@ -148,7 +185,7 @@ static int add_snapshots(struct building *b, struct live_part *p)
 	if (p->has_head)
 		c.head = p->head;
 	p->head = c.head;
-	r = pending ? add_snapshot(b, p->rootfd, p->path, pending) : 0;
+	r = pending ? add_rest(b, p->rootfd, p->path, pending) : 0;
 	return r ?: add_chain(b, p, &c);
 }
 

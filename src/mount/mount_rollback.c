@@ -232,7 +232,8 @@ static int tell_dir(struct union_fs *t, struct inode *dir, struct telling *to)
 		return r == -ESTALE ? 0 : r;
 	while ((r = lookup_next(t, dir, &pos, &e)) > 0)
 		to->fn(to->arg, inode_id(dir), e.name);
-	return r;
+	/* It was removed, and a program has it open: it has no names. */
+	return r == -ENOENT ? 0 : r;
 }
 
 bool mount_rollback_is_unsaid(struct mount *m)

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TIDY_TRIES 3 /* without memory, say */
+
 /* How many of the snapshots that the live part stands on are above id; -1: id is none of them. */
 static ssize_t place_of(const struct branch_chain *c, uint64_t id)
 {
@@ -231,16 +233,31 @@ int mount_squash_publish(struct mount_squash *s)
 	return 0;
 }
 
+/* Until it is done, files show a link too many. */
+static int tidy(const struct mount_squash *s)
+{
+	int r = -ENOMEM;
+
+	for (int k = 0; k < TIDY_TRIES && r < 0 && r != -EBUSY; k++)
+		r = branch_merge_tidy(s->rootfd, s->ids[0]);
+	return r;
+}
+
 void mount_squash_release(struct mount_squash *s)
 {
-	int r = s->is_published ? branch_merge_tidy(s->rootfd, s->ids[0]) : 0;
+	int r = s->is_published ? tidy(s) : 0;
+	bool is_left = r < 0;
 
-	if (r < 0)
+	/* The next mount does what could not be put away. */
+	if (r < 0 && r != -EBUSY)
 		log_warn("what is left of snapshots that were merged cannot be removed: %s",
 			 strerror(-r));
 	if (s->is_begun)
-		branch_merge_cancel(s->rootfd);
-	snapshot_links_end(s->merge.links);
+		is_left = !branch_merge_cancel(s->rootfd);
+	if (is_left)
+		snapshot_links_leave(s->merge.links, s->merge.to);
+	else
+		snapshot_links_end(s->merge.links);
 	let_go(s);
 	closep(&s->fresh);
 	closep(&s->merge.to);

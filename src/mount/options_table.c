@@ -3,6 +3,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/human_units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -83,29 +84,6 @@ static bool integer(const char *s, int64_t *ret)
 	if (end == s || *end || errno)
 		return false;
 	*ret = v;
-	return true;
-}
-
-/* A number above 0, with one of the units behind it, each `scale` times the one before. */
-static bool scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret)
-{
-	const char *unit;
-	uint64_t n;
-	char *end;
-
-	if (*value < '0' || *value > '9')
-		return false;
-	errno = 0;
-	n = strtoull(value, &end, 10);
-	if (errno || !n)
-		return false;
-	unit = *end ? strchr(units, *end) : NULL;
-	if (*end && (!unit || end[1]))
-		return false;
-	for (const char *u = units; unit && u <= unit; u++)
-		if (__builtin_mul_overflow(n, scale, &n))
-			return false;
-	*ret = n;
 	return true;
 }
 
@@ -326,7 +304,7 @@ static int set_cow(struct options_parser *p, const struct opt_row *row, char *va
 static int set_promote(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	p->o.promote_rate = PROMOTE_POLICY_RATE_DEFAULT;
-	if (scaled(value, "KMG", 1024, &p->o.promote_rate)) {
+	if (human_units_scan(value, "KMG", 1024, &p->o.promote_rate)) {
 		p->o.promote = PROMOTE_POLICY_AUTO;
 		return 0;
 	}
@@ -335,23 +313,35 @@ static int set_promote(struct options_parser *p, const struct opt_row *row, char
 
 static int set_promote_max(struct options_parser *p, const struct opt_row *row, char *value)
 {
-	return scaled(value, "KMGT", 1024, &p->o.promote_max) ? 0 : bad_value(p, row, value);
+	return human_units_scan(value, "KMGT", 1024, &p->o.promote_max) ? 0
+									: bad_value(p, row, value);
 }
 
 static int set_size(struct options_parser *p, const struct opt_row *row, char *value)
 {
-	return scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
-			       scaled(value, "kmgt", 1024, &p->o.max_bytes)
+	return human_units_scan(value, "KMGT", 1024, &p->o.max_bytes) ||
+			       human_units_scan(value, "kmgt", 1024, &p->o.max_bytes)
 		       ? 0
 		       : bad_value(p, row, value);
 }
 
 static int set_inodes(struct options_parser *p, const struct opt_row *row, char *value)
 {
-	return scaled(value, "km", 1000, &p->o.max_inodes) ||
-			       scaled(value, "KM", 1000, &p->o.max_inodes)
+	return human_units_scan(value, "km", 1000, &p->o.max_inodes) ||
+			       human_units_scan(value, "KM", 1000, &p->o.max_inodes)
 		       ? 0
 		       : bad_value(p, row, value);
+}
+
+static int set_squash(struct options_parser *p, const struct opt_row *row, char *value)
+{
+	uint64_t n = 0;
+
+	if (strcmp(value, "off") != 0 &&
+	    (!human_units_scan(value, "", 1, &n) || !n || n > OPTIONS_SQUASH_MAX))
+		return bad_value(p, row, value);
+	p->o.squash = (unsigned)n;
+	return 0;
 }
 
 static int set_copies(struct options_parser *p, const struct opt_row *row, char *value)
@@ -475,6 +465,7 @@ static const struct opt_row rows[] = {
 	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
 	{ "locks=", set_word, FIELD(locks), "local|server" },
 	{ "branches=", set_word, FIELD(branches), "off|on" },
+	{ "squash=", set_squash, 0, "off or a number of snapshots" },
 	{ "promote=", set_promote, FIELD(promote),
 	  "off|auto|eager|written, or bytes a second, with K, M or G behind them" },
 	{ "promote_max=", set_promote_max, 0, "bytes, with K, M, G or T behind them" },
@@ -597,6 +588,7 @@ static int put_numbers(struct buf *b, const struct mount_opts *o)
 		    ?: o->promote_max != PROMOTE_POLICY_WRITTEN_MAX
 		       ? put(b, "promote_max=%" PRIu64, o->promote_max)
 		       : 0;
+	r = r ?: o->squash ? put(b, "squash=%" PRIu64, (uint64_t)o->squash) : 0;
 	r = r ?: o->max_bytes ? put(b, "size=%" PRIu64, o->max_bytes) : 0;
 	return r ?: o->max_inodes ? put(b, "inodes=%" PRIu64, o->max_inodes) : 0;
 }

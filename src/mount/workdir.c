@@ -153,6 +153,20 @@ int workdir_open(int top, const char *path, struct workdir *ret, char *err, size
 	return 0;
 }
 
+bool workdir_adopt(struct workdir *left, struct workdir *ret)
+{
+	/* workdir_open says what is wrong. */
+	if (left->fd < 0 || !is_as_made(left->fd) || faccessat(left->fd, ".", W_OK, 0) < 0) {
+		workdir_leave(left);
+		return false;
+	}
+	each_name(left->fd, remove_any, NULL);
+	each_name(left->parent, remove_dead, NULL);
+	*ret = *left;
+	*left = WORKDIR_NONE;
+	return true;
+}
+
 void workdir_close(struct workdir *w)
 {
 	if (w->parent >= 0 && w->name)

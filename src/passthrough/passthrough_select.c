@@ -100,7 +100,7 @@ static enum passthrough_table_kind kind_of_upper(const struct union_fs *t)
 }
 
 /* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel
- * lets it grow past us: else a power cut may leave the new size and uncover the lower's bytes in
+ * lets it grow past us. Else a power cut may leave the new size and uncover the lower's bytes in
  * its holes. Its first write here would wait for that too. */
 static bool is_settled(struct union_fs *t, struct inode *i, bool writes, uint64_t clip)
 {
@@ -120,15 +120,15 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 	if (i->is_damaged)
 		return 0;
 	if (!i->src.id) {
-		o->kind = kind_of_upper(t);
+		o->kind = i->shuns_backing ? PASSTHROUGH_TABLE_NONE : kind_of_upper(t);
 		return 0;
 	}
-	/* Blocks past the clip are own by definition, so what is complete stays so after any
+	/* Blocks past the clip are own by definition, so a complete file stays so after any
 	 * write. */
 	r = mapfile_is_complete(i->src.map, i->src.id);
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
-	/* Of what is written past us the map hears of no zeros. Where all own blocks are on the
+	/* The map does not hear of zeros that are written past us. Where all own blocks are on the
 	 * disk, it need not. */
 	if (r == 1)
 		r = is_settled(t, i, writes, clip) &&
@@ -167,8 +167,7 @@ static void look_lower(struct union_fs *t, struct source *src, bool writes,
 int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 			    struct passthrough_select *ret)
 {
-	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not
-	 * wrong. */
+	/* Once: it may be copied up meanwhile, and then the result is outdated but not wrong. */
 	const bool is_up = i->has_upper;
 	struct passthrough_select o = { .kind = PASSTHROUGH_TABLE_NONE, .flat = -1 };
 	struct source *src;
@@ -176,7 +175,7 @@ int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 	int r = 0;
 
 	/* Neither size nor mode matters for an ordinary file of the upper, which a partial one may
-	 * become and which none ceases to be. */
+	 * become, and which ceases to be one while no open is passed through (copy_reference.c). */
 	if (!is_up || i->src.id)
 		r = lookup_stat(t, i, &st);
 	if (r < 0)
@@ -198,6 +197,14 @@ int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 	o.is_remote = o.kind == PASSTHROUGH_TABLE_LOWER && o.lower->layer->is_static;
 	*ret = o;
 	return 0;
+}
+
+bool passthrough_select_is_whole(const struct inode *i)
+{
+	const file_id_t id = i->src.id;
+
+	/* The map forgets a file that becomes an ordinary one. */
+	return !id || mapfile_is_complete(i->src.map, id) != 0;
 }
 
 /* SQLite file format 1.3.1 and 4.1; systemd, JOURNAL_FILE_FORMAT; LMDB's mdb.c, MDB_MAGIC; file(1)
@@ -222,7 +229,7 @@ static bool is_database(const unsigned char *head, size_t len)
 	return false;
 }
 
-/* No control character but those that terminals and editors take, in any encoding that extends
+/* No control character but the ones that terminals and editors take, in any encoding that extends
  * ASCII. */
 static bool is_text(const unsigned char *head, size_t len)
 {

@@ -31,6 +31,7 @@ struct kernel_backing_map {
 struct registration {
 	struct hlink by_slot;
 	struct list_link link; /* in idle or dead, or in neither */
+	struct list_link of_all; /* in all, unless it is dead */
 	struct node_slot *slot;
 	uint32_t id;
 };
@@ -39,6 +40,12 @@ struct registration {
 struct sent_on {
 	uint32_t caller;
 	const struct node_slot *slot;
+};
+
+/* A thread whose last open was that of a file that a copy could refer to. */
+struct copier {
+	uint32_t caller;
+	const struct node_slot *source;
 };
 
 /* A file one of whose node ids was left lately. */
@@ -53,9 +60,10 @@ struct passthrough_table {
 	unsigned max;
 	mutex_t lock;
 	GUARDED_BY(lock) struct htab by_slot;
-	GUARDED_BY(lock) struct list_link idle, dead;
+	GUARDED_BY(lock) struct list_link all, idle, dead;
 	GUARDED_BY(lock) struct sent_on sent_on[CALLERS];
 	GUARDED_BY(lock) struct left_file left[LEFT_FILES];
+	GUARDED_BY(lock) struct copier copiers[CALLERS];
 };
 
 static int kernel_open(int devfd, int fd)
@@ -83,6 +91,7 @@ int passthrough_table_new(int devfd, const struct passthrough_table_device *devi
 			   : (struct passthrough_table_device){ kernel_open, kernel_close };
 	b->max = max;
 	mutex_init(&b->lock);
+	list_init(&b->all);
 	list_init(&b->idle);
 	list_init(&b->dead);
 	*ret = b;
@@ -131,11 +140,11 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 						    const struct passthrough_table_ask *ask)
 {
 	if (s->is_left) {
-		/* A name must be led to the new id. One whom it is not led there has a descriptor,
-		 * and no name. */
+		/* A name must be led to the new id. A caller that is not led there has a
+		 * descriptor, and no name. */
 		if (ask->writes || !ask->is_back)
 			return PASSTHROUGH_TABLE_WAY_STALE;
-		/* A descriptor that is opened once more sees what it saw; pages of two node ids
+		/* A descriptor that is opened once more sees the same pages; pages of two node ids
 		 * would not agree. */
 		return s->n_backed ? PASSTHROUGH_TABLE_WAY_BACKED : PASSTHROUGH_TABLE_WAY_DIRECT;
 	}
@@ -175,6 +184,7 @@ static void release_later_locked(struct passthrough_table *b, struct registratio
 	htab_remove(&b->by_slot, &r->by_slot);
 	__atomic_store_n(&r->slot->backing_id, 0, __ATOMIC_SEQ_CST);
 	r->slot->passthrough_table_kind = PASSTHROUGH_TABLE_NONE;
+	list_del(&r->of_all);
 	list_del(&r->link);
 	list_add_tail(&b->dead, &r->link);
 }
@@ -208,6 +218,7 @@ static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
 		free(r);
 		return false;
 	}
+	list_add_tail(&b->all, &r->of_all);
 	/* In this order, as a server may die between them. */
 	s->passthrough_table_kind = kind;
 	__atomic_store_n(&s->backing_id, id, __ATOMIC_SEQ_CST);
@@ -330,6 +341,12 @@ bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_s
 	return !s->is_left && s->n_backed && passthrough_table_is_below(s->passthrough_table_kind);
 }
 
+bool passthrough_table_is_registered(struct passthrough_table *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	return s->n_backed || s->backing_id;
+}
+
 bool passthrough_table_is_alone(struct passthrough_table *b, const struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
@@ -342,6 +359,25 @@ bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
 	if (s->n_backed && passthrough_table_is_below(s->passthrough_table_kind))
 		leave_locked(b, s);
 	return s->is_left;
+}
+
+void passthrough_table_note_source(struct passthrough_table *b, uint32_t caller,
+				   const struct node_slot *source)
+{
+	LOCK_SCOPE(&b->lock);
+	struct copier *c = &b->copiers[caller % CALLERS];
+
+	if (source || c->caller == caller)
+		*c = (struct copier){ caller, source };
+}
+
+bool passthrough_table_is_copier(struct passthrough_table *b, uint32_t caller)
+{
+	LOCK_SCOPE(&b->lock);
+	const struct copier *c = &b->copiers[caller % CALLERS];
+	const struct node_slot *s = c->caller == caller ? c->source : NULL;
+
+	return s && (s->n_backed || s->n_cached || s->n_direct);
 }
 
 void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s,
@@ -385,8 +421,10 @@ int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s)
 {
 	struct registration *r;
 
+	if (!s->backing_id)
+		return 0;
 	LOCK_SCOPE(&b->lock);
-	if (!s->backing_id || find_locked(b, s))
+	if (find_locked(b, s))
 		return 0;
 	r = calloc(1, sizeof(*r));
 	if (!r)
@@ -398,6 +436,7 @@ int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s)
 		free(r);
 		return -ENOMEM;
 	}
+	list_add_tail(&b->all, &r->of_all);
 	if (!s->n_backed)
 		list_add_tail(&b->idle, &r->link);
 	if (s->passthrough_table_kind == PASSTHROUGH_TABLE_FLAT)
@@ -411,14 +450,18 @@ size_t passthrough_table_count(struct passthrough_table *b)
 	return b->by_slot.count;
 }
 
-static int release_idle(struct passthrough_table *b, struct union_fs *t)
+#define slot_of_all(l) (container_of(l, struct registration, of_all)->slot)
+
+static int release_idle(struct passthrough_table *b)
 {
-	struct node_slot *s;
+	struct list_link *next;
 
 	LOCK_SCOPE(&b->lock);
-	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t); id++) {
-		s = inode_slot(t, id);
-		if (!s || !passthrough_table_is_upper(s->passthrough_table_kind))
+	for (struct list_link *l = b->all.next; l != &b->all; l = next) {
+		struct node_slot *s = slot_of_all(l);
+
+		next = l->next;
+		if (!passthrough_table_is_upper(s->passthrough_table_kind))
 			continue;
 		if (!s->n_backed)
 			detach_locked(b, s);
@@ -428,21 +471,21 @@ static int release_idle(struct passthrough_table *b, struct union_fs *t)
 	return 0;
 }
 
-int passthrough_table_release_idle(struct passthrough_table *b, struct union_fs *t)
+int passthrough_table_release_idle(struct passthrough_table *b)
 {
-	int r = release_idle(b, t);
+	int r = release_idle(b);
 
 	passthrough_table_reap(b);
 	return r;
 }
 
-void passthrough_table_freeze(struct passthrough_table *b, struct union_fs *t)
+void passthrough_table_freeze(struct passthrough_table *b)
 {
-	struct node_slot *s;
-
 	LOCK_SCOPE(&b->lock);
-	for (uint32_t id = NODE_TABLE_ROOT; id < inode_end(t); id++)
-		if ((s = inode_slot(t, id)) &&
-		    s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER_READ)
+	for (struct list_link *l = b->all.next; l != &b->all; l = l->next) {
+		struct node_slot *s = slot_of_all(l);
+
+		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER_READ)
 			s->passthrough_table_kind = PASSTHROUGH_TABLE_LOWER;
+	}
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many observations the general rate of an item weighs as, against what was seen at this very
+/* The general rate of an item weighs as many observations as this, against the ones at this very
  * distance. */
 #define RATE_WEIGHT 1.0
 /* ... and how many an item without history weighs as, which is as likely as not. */
@@ -123,7 +123,7 @@ static double next_random(uint64_t *state)
 	return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Without putting back: what is drawn goes to the front. */
+/* Without putting back: a drawn item goes to the front. */
 static size_t ask_draw(const struct predictor_question *q, const struct predictor_item *items,
 		       size_t n, struct predictor_guess *ret)
 {

@@ -56,9 +56,8 @@ static bool is_memory_short(int64_t *looked_ms)
 
 /* ---- files ---- */
 
-/* How it is read ahead must not change for those that answer requests: by an open of its own, but
- * for what may be remote, where another open takes the pages away that were read before
- * (source.c). */
+/* Read-ahead must not change for threads that answer requests: by an open of its own. Not so for
+ * files that may be remote, where another open drops the pages that were read before (source.c). */
 static int own_descriptor(const struct source *s, int fd)
 {
 	int own;
@@ -99,7 +98,7 @@ static int open_file(struct prefetch_io *f, const char *path, off_t *ret_size)
 	return own;
 }
 
-/* Read what the first write to the file will need, and note that it is expected. */
+/* Read the blocks that the first write to the file will need, and note that it is expected. */
 static void prepare(struct prefetch_io *f, const char *path)
 {
 	struct source *s;
@@ -119,8 +118,8 @@ struct batch {
 	char *buffer; /* RUNS * RUN_BYTES */
 };
 
-/* Read those that are not cached yet: a first try does not wait and gets them under way; then wait
- * for all. */
+/* Read the pages that are not cached yet: a first try does not wait and gets them under way; then
+ * wait for all. */
 static void read_batch(struct batch *b)
 {
 	struct ring_read left[RUNS];

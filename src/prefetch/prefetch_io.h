@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings what a plan names into the page cache of the lower layers, on a thread of the lowest
+/* Brings the extents of a plan into the page cache of the lower layers, on a thread of the lowest
  * priority, some pieces at a time and in the plan's order. Reads only, leaves access times alone,
  * and ends by itself: when it is done, when memory gets short, or when it is told to. */
 #pragma once

@@ -77,7 +77,8 @@ struct prefetch_session {
 	GUARDED_BY(writer.lock) struct prefetch_io *io;
 
 	/* The plan, and whether this or a sibling has it fetched: the writer's until LOADED,
-	 * constant then. What was collected: the thread that set is_collecting, then the writer. */
+	 * constant then. The collected notes: the thread that set is_collecting, then the
+	 * writer. */
 	struct plan plan;
 	bool is_fetched;
 	struct trace_collect collected;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the parts of profile: a connection, and statements on it. Results are 0 or the -errno
- * that comes nearest to what SQLite says. */
+ * nearest to the error of SQLite. */
 #pragma once
 
 #include "veneer/prefetch/profile.h"

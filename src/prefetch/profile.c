@@ -151,7 +151,7 @@ int profile_do_bound(sqlite3_stmt *s)
 
 /* ---- opening ---- */
 
-/* The path as it is: what is behind /proc/self/fd cannot be named otherwise. */
+/* The path as it is: files behind /proc/self/fd have no other name. */
 static int keep_path(sqlite3_vfs *vfs, const char *path, int size, char *ret)
 {
 	(void)vfs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading the file. Whatever is in it: what makes no sense is left out, and never more than the
- * bounds is read. */
+/* Reading the file. With any content: nonsense is left out, and never more than the bounds is
+ * read. */
 #include "profile-internal.h"
 
 #include "veneer/base/array.h"

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#define ONCE_KEPT 16 /* starts after which what was seen in one alone is forgotten */
+#define ONCE_KEPT 16 /* starts after which items of one start alone are forgotten */
 
 /* The statements of one transaction. */
 struct writer {
@@ -139,8 +139,8 @@ static int forget_image(struct profile *p, int64_t id)
 	return r;
 }
 
-/* Remove what cannot matter to a prediction any more, what claims to be of a start to come, and
- * beyond that the longest unseen. */
+/* Remove items that cannot matter to a prediction any more, items that claim to be of a start to
+ * come, and beyond that the longest unseen. */
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
 	const struct {
@@ -231,7 +231,7 @@ static int see(struct profile *p, const struct profile_start *start, int64_t ima
 	return r;
 }
 
-/* Set the starts and the score to what is known of the key so far; they are zero at first. */
+/* Set the starts and the score to the stored ones of the key; they are zero at first. */
 static int add_known(struct profile *p, struct profile_image *img)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;

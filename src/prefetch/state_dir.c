@@ -59,7 +59,7 @@ static int make(const char *path)
 	return mkdir(copy, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* Open the directory and check what was opened: only its owner can have put anything in it. */
+/* Open the directory and check it: only its owner can have put anything in it. */
 int state_dir_open(const char *path, int is_readonly)
 {
 	_cleanup_(closep) int fd = -1;

@@ -18,7 +18,7 @@
 #define KEY_EXTENT_BITS 20
 #define KEY_WRITTEN	0xffffeu
 #define KEY_OPENED	0xfffffu
-#define POINTER_SHIFT	3 /* what is malloc'd is aligned */
+#define POINTER_SHIFT	3 /* memory of malloc is aligned */
 #define POINTER_BITS	47 /* of addresses that programs get */
 
 struct slot {

@@ -39,7 +39,7 @@ static uint64_t layer_of(struct image *img, const struct image_entry *e)
 				 layers[e->layer]->btime.tv_sec, layers[e->layer]->btime.tv_nsec);
 }
 
-/* ---- what is cached ---- */
+/* ---- cached extents ---- */
 
 /* Find which pages of the front of a file are cached; returns how many were asked for. */
 static size_t cached_pages(struct image *img, struct image_entry *e, unsigned char *pages)
@@ -167,7 +167,7 @@ static struct known *files_of(const struct trace_touch *touches, size_t n, size_
 	return files;
 }
 
-/* Numbered; what has no path that a profile could hold has index UINT32_MAX. */
+/* Numbered; a file without a path that fits a profile has index UINT32_MAX. */
 static int name_files(struct image *img, struct known *files, size_t n, struct trace_collect *h)
 {
 	h->files = calloc(n + 1, sizeof(*h->files));

@@ -6,7 +6,7 @@
 #include "veneer/prefetch/profile.h"
 #include "veneer/prefetch/trace.h"
 
-/* Owns what it points to. */
+/* Owns its pointers' targets. */
 struct trace_collect {
 	struct profile_start start;
 	struct profile_file *files;
@@ -16,7 +16,7 @@ struct trace_collect {
 
 /* The keys of the image's layers, top first, malloc'd; NULL on no memory. */
 uint64_t *trace_collect_layers(struct image *img, size_t *ret_n);
-/* Of a trace that has ended; its files are entries of the image. What was opened and is read where
- * nobody sees it counts as read as far as it is cached now. 0 or -ENOMEM. */
+/* Of a trace that has ended; its files are entries of the image. A file that was opened and is read
+ * unseen counts as read as far as it is cached now. 0 or -ENOMEM. */
 int trace_collect_take(struct image *img, struct trace *t, struct trace_collect *ret);
 void trace_collect_release(struct trace_collect *h);

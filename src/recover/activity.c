@@ -74,8 +74,8 @@ void activity_note_in(struct crash_board *b)
 	board = b;
 }
 
-/* A stack that is full cannot take a signal. What the thread has already is the address
- * sanitizer's, which unmaps the one it finds in the end. */
+/* A stack that is full cannot take a signal. An alternate stack that is there already is the
+ * address sanitizer's, which unmaps the one it finds in the end. */
 static void use_other_stack(void)
 {
 	static _Thread_local char stack[STACK_BYTES];
@@ -107,7 +107,7 @@ void activity_end(struct activity *before_it)
 	current = before_it;
 }
 
-/* ---- waiting for what only we answer ---- */
+/* ---- waiting for our own answers ---- */
 
 int activity_wait_begin(void)
 {
@@ -215,8 +215,8 @@ static bool is_dumping(pid_t pid)
 	       strstr(text, "\nCoreDumping:\t1");
 }
 
-/* PF_POSTCOREDUMP of the kernel, since Linux 5.17: it got out of its call, and what it waits for is
- * the end of the dump. */
+/* PF_POSTCOREDUMP of the kernel, since Linux 5.17: it got out of its call, and waits for the end of
+ * the dump. */
 #define STOPPED_FOR_DUMP 8u
 
 static bool is_stopped_for_dump(pid_t pid, int thread)
@@ -377,9 +377,8 @@ bool activity_is_stuck(const struct crash_board *b, pid_t pid)
 
 /* ---- changes that may not come to an end ---- */
 
-/* Calls of a server that change a layer, and in which it is until that answers; some machines lack
- * some. Not write and its like, which what is no file is written by: the log, and the answers to
- * the kernel. */
+/* Calls of a server that change a layer and last until it answers; some machines lack some. Not
+ * write and its like, which also serve the log and the answers to the kernel. */
 static const long changing[] = {
 	SYS_pwrite64,	     SYS_pwritev,   SYS_ftruncate,   SYS_fallocate,    SYS_fsync,
 	SYS_fdatasync,	     SYS_syncfs,    SYS_ioctl,	     SYS_mkdirat,      SYS_mknodat,

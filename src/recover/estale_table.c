@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The notes are in a memory file, since a caller that was told to look again does so whether the
- * server lives on or not. One that a server had not written to its end when it died is one that
- * nobody was told of, and leads to nothing. */
+ * server lives on or not. A note that a dead server had not written to its end was told to no
+ * caller, and leads to nothing. */
 #include "veneer/recover/estale_table.h"
 
 #include "veneer/base/cleanup.h"

@@ -6,7 +6,7 @@
  * CLAIMED  being filled: of an older generation it was left by a server that died over it, before
  * any change: free STANDS   whole
  *
- * A slot that stands and whose request was answered just before the death is never asked for again.
+ * A slot that stands is never asked for again if its request was answered just before the death.
  * There are a few for each death at most; when all slots are taken the oldest of them are used
  * again. */
 #include "veneer/recover/intent_log.h"
@@ -126,7 +126,7 @@ static bool claim(struct area *a, struct intent *n, bool takes_old)
 	return change_state(n, state, state_of(a, CLAIMED));
 }
 
-/* Of those that stand from another generation. */
+/* Of the standing slots of another generation. */
 static struct intent *claim_oldest(struct area *a)
 {
 	struct intent *oldest = NULL;
@@ -213,7 +213,7 @@ struct intent *intent_log_begin(const struct intent_request *request)
 		if (!n)
 			return NULL;
 		fill(n, request);
-		/* Before what it is to keep is read: see attr_change_begin. */
+		/* Before the attributes to keep are read: see attr_change_begin. */
 		standing_setids += request->kind == INTENT_SETID;
 		atomic_store(&n->state, state_of(a, STANDS));
 	}

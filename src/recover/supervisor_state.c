@@ -32,7 +32,7 @@ struct supervisor_state {
 	_Alignas(64) unsigned char extra[];
 };
 
-/* Servers die over this memory: what none of them can have written is not believed. */
+/* Servers die over this memory: contents that none of them can have written are not believed. */
 static int descriptor(int32_t stored)
 {
 	return stored > 0 ? stored - 1 : -1;

@@ -435,14 +435,15 @@ static bool take_flattened(void *arg, const struct wire_message *m)
 	return is_ours;
 }
 
-int client_flatten(int fd, const struct stat *root,
+int client_flatten(int fd, const struct client_target *at,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size)
 {
 	const struct wire_message ask = { .type = WIRE_FLATTEN,
-					  .dev_major = major(root->st_dev),
-					  .dev_minor = minor(root->st_dev),
-					  .size = root->st_ino };
+					  .dev_major = at->dev_major,
+					  .dev_minor = at->dev_minor,
+					  .size = at->ino,
+					  .count = at->number };
 	struct flattening f = { step, arg };
 
 	return follow(fd, &ask, &(struct follower){ take_flattened, &f }, err, err_size);
@@ -472,9 +473,10 @@ static bool take_squashed(void *arg, const struct wire_message *m)
 int client_squash(int fd, const struct client_squash_ask *ask, char *err, size_t err_size)
 {
 	const struct wire_message m = { .type = WIRE_SQUASH,
-					.dev_major = major(ask->root->st_dev),
-					.dev_minor = minor(ask->root->st_dev),
-					.size = ask->root->st_ino,
+					.dev_major = ask->at->dev_major,
+					.dev_minor = ask->at->dev_minor,
+					.size = ask->at->ino,
+					.count = ask->at->number,
 					.text = ask->names,
 					.text_len = strlen(ask->names) };
 	struct squashing q = { ask->step, ask->arg };
@@ -506,26 +508,28 @@ static int ask_for_name(int fd, const struct wire_message *ask, char **ret_name,
 	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
 }
 
-int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
-		    size_t err_size)
+int client_snapshot(int fd, const struct client_target *at, const char *name, char **ret_name,
+		    char *err, size_t err_size)
 {
 	const struct wire_message ask = { .type = WIRE_SNAPSHOT,
-					  .dev_major = major(root->st_dev),
-					  .dev_minor = minor(root->st_dev),
-					  .size = root->st_ino,
+					  .dev_major = at->dev_major,
+					  .dev_minor = at->dev_minor,
+					  .size = at->ino,
+					  .count = at->number,
 					  .text = name,
 					  .text_len = strlen(name) };
 
 	return ask_for_name(fd, &ask, ret_name, err, err_size);
 }
 
-int client_rollback(int fd, const struct stat *root, const char *names, char **ret_name, char *err,
-		    size_t err_size)
+int client_rollback(int fd, const struct client_target *at, const char *names, char **ret_name,
+		    char *err, size_t err_size)
 {
 	const struct wire_message ask = { .type = WIRE_ROLLBACK,
-					  .dev_major = major(root->st_dev),
-					  .dev_minor = minor(root->st_dev),
-					  .size = root->st_ino,
+					  .dev_major = at->dev_major,
+					  .dev_minor = at->dev_minor,
+					  .size = at->ino,
+					  .count = at->number,
 					  .text = names,
 					  .text_len = strlen(names) };
 

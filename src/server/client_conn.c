@@ -5,6 +5,7 @@
  * A client that breaks the order is told so and hung up on. */
 #include "client_conn.h"
 
+#include "answer_gate.h"
 #include "handoff_message.h"
 #include "mount_request.h"
 #include "sandbox.h"
@@ -663,6 +664,27 @@ static bool has_supervisor(struct supervisor_state *l)
 	return l && supervisor_state_board(l)->supervisor == getppid();
 }
 
+/* False: this server goes on. */
+static bool leave_to(struct client_conn *c, struct supervisor_state *l)
+{
+	if (answer_gate_close(CHANGE_WAIT_MS) < 0) {
+		refuse(c,
+		       "this server is changing the snapshots of a mount for more than %d seconds, "
+		       "and goes on",
+		       CHANGE_WAIT_MS / 1000);
+		return false;
+	}
+	if (is_welcome(c, WIRE_UPGRADE)) {
+		if (!supervisor_state_is_left(l) &&
+		    supervisor_state_going(l) == SUPERVISOR_STATE_STAYS &&
+		    supervisor_state_hand_over(l, c->fd) == 0)
+			return true;
+		refuse(c, "this server is about to leave, or being upgraded");
+	}
+	answer_gate_open();
+	return false;
+}
+
 /* A new server takes what a death leaves, so this one dies. The connection stays open in the
  * supervisor. Not while a change hangs: nobody would serve until that has come to its end. */
 static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
@@ -688,13 +710,7 @@ static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
 		refuse(c, "this server has mounts that cannot be handed over: with share=pages "
 			  "before Linux 6.9, or as "
 			  "its log has it");
-	else if (!is_welcome(c, WIRE_UPGRADE))
-		return;
-	else if (supervisor_state_is_left(l) ||
-		 supervisor_state_going(l) != SUPERVISOR_STATE_STAYS ||
-		 supervisor_state_hand_over(l, c->fd) < 0)
-		refuse(c, "this server is about to leave, or being upgraded");
-	else
+	else if (leave_to(c, l))
 		kill(getpid(), SIGKILL);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mount_request.h"
 
+#include "answer_gate.h"
 #include "snapshot_take.h"
 #include "wire_send.h"
 
@@ -22,7 +23,7 @@ bool mount_request_is_one(enum wire_type type)
 void mount_request_read(struct mount_request *q, const struct wire_message *m)
 {
 	q->type = m->type;
-	q->target = (struct mount_table_target){ m->dev_major, m->dev_minor, m->size };
+	q->target = (struct mount_table_target){ m->dev_major, m->dev_minor, m->count, m->size };
 	if (m->type == WIRE_SNAPSHOT || m->type == WIRE_ROLLBACK)
 		snapshot_take_names(m, q->back_to, q->snapshot);
 	if (m->type == WIRE_SQUASH)
@@ -43,7 +44,6 @@ static int say_done(int fd)
 }
 
 struct pending_client {
-	const struct mount_table_target *target;
 	struct promote_worker_job *job;
 	int result; /* -ENOENT: no mount fits */
 };
@@ -52,8 +52,8 @@ static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct pending_client *a = arg;
 
-	if (a->result == -ENOENT && mount_table_is_at(m, at, a->target))
-		a->result = m->promote ? promote_worker_ask(m->promote, &a->job) : -EROFS;
+	(void)at;
+	a->result = m->promote ? promote_worker_ask(m->promote, &a->job) : -EROFS;
 }
 
 static int say_progress(int fd, const struct promote_worker_progress *s)
@@ -78,11 +78,11 @@ static void say_elsewhere(int fd)
 /* The work is the mount's own; here it is waited for, until nobody listens any more. */
 static void answer_flatten(struct mount_request *q, int fd, struct mount_table *mount_table)
 {
-	struct pending_client a = { .target = &q->target, .result = -ENOENT };
+	struct pending_client a = { .result = -ENOENT };
 	struct promote_worker_progress s;
 	int r, said;
 
-	mount_table_each(mount_table, ask_mount, &a);
+	mount_table_at(mount_table, &q->target, ask_mount, &a);
 	if (a.result == -ENOENT) {
 		say_elsewhere(fd);
 		return;
@@ -106,14 +106,19 @@ static void answer_flatten(struct mount_request *q, int fd, struct mount_table *
 static void answer_snapshot(struct mount_request *q, int fd, struct mount_table *mount_table)
 {
 	char err[PATH_MAX * 2] = "";
-	int r = snapshot_take(mount_table, &q->target, q->back_to, q->snapshot, err, sizeof(err));
+	int r;
 
+	answer_gate_enter();
+	r = snapshot_take(mount_table, &q->target, q->back_to, q->snapshot, err, sizeof(err));
 	if (r == -ENOENT)
 		say_elsewhere(fd);
 	else if (r < 0)
 		say_error(fd, err);
 	else if (wire_send_text(fd, WIRE_TEXT, q->snapshot, strlen(q->snapshot)) == 0)
 		say_done(fd);
+	answer_gate_leave();
+	if (r == 0)
+		snapshot_squash_oldest(mount_table, &q->target);
 }
 
 struct waiter {
@@ -137,6 +142,7 @@ static void answer_squash(struct mount_request *q, int fd, struct mount_table *m
 	char err[PATH_MAX * 2] = "two names of snapshots are needed";
 	int r = -EINVAL;
 
+	q->squash.is_in_gate = false;
 	q->squash.mount_table = mount_table;
 	q->squash.target = &q->target;
 	q->squash.step = say_squash;
@@ -149,6 +155,7 @@ static void answer_squash(struct mount_request *q, int fd, struct mount_table *m
 		say_error(fd, err);
 	else if (say_squash(&w, &q->squash.progress) == 0)
 		say_done(fd);
+	snapshot_squash_leave(&q->squash);
 }
 
 void mount_request_answer(struct mount_request *q, int fd, struct mount_table *mount_table)

@@ -4,8 +4,10 @@
  * never wait for a mount. */
 #include "veneer/server/mount_table.h"
 
+#include "mount_left_over.h"
 #include "served_mount.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/list.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
@@ -17,7 +19,7 @@
 #include "veneer/mount/mount_freeze.h"
 #include "veneer/mount/upper_takeover.h"
 #include "veneer/recover/intent_log.h"
-#include "veneer/sys/mountinfo.h"
+#include "veneer/union/inode_rebuild.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -29,13 +31,15 @@
 #include <unistd.h>
 
 #define THREADS_MAX 64u
-#define TRIES	    100 /* to open a mount anew */
+#define TRY_MS	    5000 /* to open a mount anew */
 #define TRY_US	    50000
 #define NOTIFY_MS   5000 /* for the kernel to look names up again */
 
 /* What is done to a mount between two sessions. */
 struct replacement {
 	const struct mount_table_step *step;
+	struct inode_rebuild *rebuild; /* NULL: none */
+	struct image *image; /* of the mount as it was; NULL: as above */
 	int result;
 	bool is_done;
 };
@@ -46,11 +50,32 @@ static struct served_mount *served_of(struct list_link *l)
 }
 
 static bool replace(struct served_mount *s, struct session *session);
-static void hosted_member_ended(void *owner);
+
+static void take_out(struct served_mount *s)
+{
+	served_mount_delist(s);
+	served_mount_leave_jobs(s);
+}
+
+/* Of a part of a file system. */
+static void hosted_member_leaves(void *owner)
+{
+	take_out(owner);
+}
+
+static void hosted_member_ended(void *owner)
+{
+	struct served_mount *s = owner;
+
+	mount_table_drop(s->mount_table, s);
+	malloc_trim(0);
+}
 
 int mount_table_new(void (*changed)(void *arg), void *arg,
 		    struct supervisor_state *supervisor_state, struct mount_table **ret)
 {
+	static const struct sb_registry_owner_calls calls = { hosted_member_leaves,
+							      hosted_member_ended };
 	struct mount_table *r = calloc(1, sizeof(*r));
 	int err;
 
@@ -65,7 +90,7 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	err = r->epoll_fd < 0 ? -errno : pool_new(THREADS_MAX, &r->pool);
 	if (err == 0)
-		err = sb_registry_new(r->pool, supervisor_state, hosted_member_ended, &r->commons);
+		err = sb_registry_new(r->pool, supervisor_state, &calls, &r->commons);
 	if (err < 0) {
 		pool_free(r->pool);
 		closep(&r->epoll_fd);
@@ -82,11 +107,6 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 const struct mount *mount_table_mount(const struct served_mount *s)
 {
 	return &s->mount;
-}
-
-int mount_table_fd(const struct mount_table *r)
-{
-	return r->epoll_fd;
 }
 
 size_t mount_table_count(struct mount_table *r)
@@ -127,13 +147,16 @@ void mount_table_drop(struct mount_table *r, struct served_mount *s)
 	if (s->has_mount)
 		mount_close(&s->mount);
 	log_about(about);
-	mount_record_release(&s->kept.mount_record);
+	saved_mount_release(&s->kept);
 	free(s);
 	note_count(r, -1);
 }
 
 void mount_table_expect(struct mount_table *r, int change)
 {
+	mutex_lock(&r->lock);
+	r->is_resuming |= change > 0;
+	mutex_unlock(&r->lock);
 	note_count(r, change);
 }
 
@@ -151,6 +174,7 @@ static struct served_mount *served_new(struct mount_table *r, struct mount_recor
 	s->mount_table = r;
 	s->takeover_fd = -1;
 	s->kept.supervisor_state = r->supervisor_state;
+	s->kept.work = WORKDIR_NONE;
 	s->kept.mount_record = *d;
 	mount_record_init(d);
 	return s;
@@ -188,8 +212,7 @@ int mount_table_open(struct mount_table *r, struct mount_dirs *dirs, struct moun
 
 static void withdraw(struct served_mount *s)
 {
-	served_mount_delist(s);
-	served_mount_leave_jobs(s);
+	take_out(s);
 	saved_mount_drop(&s->kept);
 }
 
@@ -207,16 +230,6 @@ static void session_ended(struct session *session, void *arg)
 	malloc_trim(0);
 }
 
-/* The same for a part of a file system. */
-static void hosted_member_ended(void *owner)
-{
-	struct served_mount *s = owner;
-
-	withdraw(s);
-	mount_table_drop(s->mount_table, s);
-	malloc_trim(0);
-}
-
 /* A file system without fifos does without. */
 static void listen_for_others(struct mount_table *r, struct served_mount *s)
 {
@@ -231,10 +244,16 @@ static void listen_for_others(struct mount_table *r, struct served_mount *s)
 		log_debug("%s: %s", s->mount.opts.mountpoint, strerror(errno));
 }
 
+/* In the order of ids, by which they are gone through: two that are resumed at once may come here
+ * in another one. */
 static void enlist(struct mount_table *r, struct served_mount *s)
 {
+	struct list_link *l;
+
 	LOCK_SCOPE(&r->lock);
-	list_add_tail(&r->started, &s->link);
+	for (l = r->started.prev; l != &r->started && served_of(l)->id > s->id;)
+		l = l->prev;
+	list_add_head(l, &s->link);
 	s->pins = 1;
 }
 
@@ -304,7 +323,11 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	if (e < 0) {
 		rollback_notify_free(names);
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
-		withdraw(s);
+		/* Memory may be short: resume tries again. */
+		if (s->is_replaced)
+			take_out(s);
+		else
+			withdraw(s);
 		session_free(session);
 	}
 	return e;
@@ -369,21 +392,6 @@ void mount_table_bound(struct served_mount *s, bool is_bound)
 		sb_registry_bound(s->hosted_member, s->at.mount_ns);
 	else
 		sb_registry_abandon(s->hosted_member);
-}
-
-void mount_table_check(struct mount_table *r)
-{
-	sb_registry_check(r->commons);
-}
-
-size_t mount_table_count_unkept(struct mount_table *r)
-{
-	size_t n = 0;
-
-	LOCK_SCOPE(&r->lock);
-	for (struct list_link *l = r->started.next; l != &r->started; l = l->next)
-		n += served_of(l)->is_unkept;
-	return n;
 }
 
 static int resume_alone(struct mount_table *r, struct served_mount *s, char *err, size_t err_size)
@@ -472,6 +480,10 @@ int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t p
 
 void mount_table_resumed(struct mount_table *r)
 {
+	mutex_lock(&r->lock);
+	r->is_resuming = false;
+	pthread_cond_broadcast(&r->unpinned);
+	mutex_unlock(&r->lock);
 	sb_registry_lose_rest(r->commons);
 }
 
@@ -499,36 +511,89 @@ static struct replacement *begin(struct served_mount *s)
 	s->replacement = NULL;
 	s->is_pooled = false;
 	s->is_replaced = p;
+	if (p)
+		r->n_replacing++, r->n_replaced++;
 	if (p && (s->is_ending || r->ends)) {
 		say_done_locked(r, p, -EBUSY);
+		r->n_replacing--;
 		p = NULL;
 	}
 	return p;
+}
+
+/* It cannot end before sb_registry_resumed, which may end it here. */
+static int enter_again(struct served_mount *s)
+{
+	struct hosted_member *o = s->hosted_member;
+	struct mount_table *r = s->mount_table;
+
+	sb_registry_reopened(o);
+	listen_for_others(r, s);
+	mutex_lock(&r->lock);
+	s->is_replaced = false;
+	mutex_unlock(&r->lock);
+	enlist(r, s);
+	served_mount_unpin(s);
+	sb_registry_resumed(o);
+	return 0;
+}
+
+static void lose(struct served_mount *s)
+{
+	if (!s->hosted_member) {
+		mount_table_drop(s->mount_table, s);
+		return;
+	}
+	sb_registry_lost(s->hosted_member, s->kept.locks);
+}
+
+/* Of a member of a shared superblock; the superblock holds its requests back. */
+static int reopen_member(struct served_mount *s, char *err, size_t err_size)
+{
+	int e = saved_mount_reopen(&s->kept, NULL, &s->mount, &s->has_mount, err, err_size);
+
+	if (e < 0)
+		return e;
+	resend_state_settle(&s->mount);
+	enter_again(s);
+	return 0;
 }
 
 /* Again while descriptors or memory are short, as long as its record has all that it is opened
  * by. */
 static int resume(struct served_mount *s, char *err, size_t err_size)
 {
-	struct mount_record *d = &s->kept.mount_record;
+	const int64_t until = clock_ms() + TRY_MS;
 
-	for (int k = 0;; k++) {
-		int slots = -1, names = -1, e = resume_alone(s->mount_table, s, err, err_size);
+	for (;;) {
+		int e = s->hosted_member ? reopen_member(s, err, err_size)
+					 : resume_alone(s->mount_table, s, err, err_size);
 
-		if (e == 0 || !s->kept.is_kept || k == TRIES)
+		/* It may have ended by now. */
+		if (e == 0)
+			return 0;
+		if (!s->kept.is_kept || clock_ms() >= until) {
+			saved_mount_forget_rebuild(&s->kept);
 			return e;
-		if (s->has_mount)
-			mount_leave(&s->mount, &slots, &names);
-		s->has_mount = false;
-		if (slots >= 0) {
-			d->slots_fd = slots;
-			d->names_fd = names;
 		}
-		if (d->slots_fd < 0)
+		if (!saved_mount_regain(&s->kept, &s->mount, &s->has_mount))
 			return e;
 		fd_cache_shrink();
 		usleep(TRY_US);
 	}
+}
+
+static int leave(struct served_mount *s, struct inode_rebuild *rebuild)
+{
+	struct mount_saved_tables left = MOUNT_SAVED_TABLES_NONE;
+	int r;
+
+	left.rebuild = rebuild;
+	r = mount_leave(&s->mount, &left);
+	s->has_mount = false;
+	s->kept.rebuild = left.rebuild;
+	saved_mount_keep_left(&s->kept, &left);
+	return r;
 }
 
 /* What the step gives, or -errno; -ENOTCONN: the mount is lost. */
@@ -542,6 +607,8 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 	char err[PATH_MAX * 2] = "";
 	int e, done = upper < 0 ? -errno : 0;
 
+	if (done == 0 && session && s->mount.tree.locks && !session_has_resend(session))
+		done = -EOPNOTSUPP;
 	if (done == 0 && !p->step->keeps_upper)
 		done = mount_freeze_check(&s->mount);
 
@@ -549,19 +616,24 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 		done = p->step->prepare(p->step->arg, &s->mount, d);
 	/* It goes on as it is. */
 	if (done < 0) {
-		e = enter_pool(r, s, session, err, sizeof(err));
+		if (p->rebuild)
+			inode_rebuild_cancel(&s->mount.tree);
+		e = s->hosted_member ? enter_again(s) : enter_pool(r, s, session, err, sizeof(err));
+		if (e < 0 && s->kept.is_kept) {
+			leave(s, NULL);
+			e = resume(s, err, sizeof(err));
+		}
 	} else {
-		session_free(session);
-		done = mount_leave(&s->mount, &d->slots_fd, &d->names_fd);
-		s->has_mount = false;
+		session_leave(session);
+		done = leave(s, p->rebuild);
 		done = done ?: p->step->take(p->step->arg, upper);
 		e = resume(s, err, sizeof(err));
 	}
 	if (e < 0) {
 		log_error("a mount is lost as it could not be opened anew: %s", err);
-		mount_table_drop(r, s);
+		lose(s);
 	}
-	image_unref(image);
+	p->image = image;
 	return e < 0 ? -ENOTCONN : done;
 }
 
@@ -578,6 +650,7 @@ static bool replace(struct served_mount *s, struct session *session)
 	closep(&s->takeover_fd);
 	done = replace_mount(s, session, p);
 	LOCK_SCOPE(&r->lock);
+	r->n_replacing--;
 	say_done_locked(r, p, done);
 	return true;
 }
@@ -585,9 +658,11 @@ static bool replace(struct served_mount *s, struct session *session)
 static int ask(struct served_mount *s, struct replacement *p)
 {
 	LOCK_SCOPE(&s->mount_table->lock);
-	if (s->hosted_member || s->mount.tree.locks || !s->kept.is_kept)
+	if (!s->kept.is_kept)
 		return -EOPNOTSUPP;
-	if (s->mount_table->ends || s->is_ending || !s->is_pooled || s->replacement)
+	/* Of a member, which is in no pool, is_replaced says that another one has begun. */
+	if (s->mount_table->ends || s->is_ending || s->replacement ||
+	    !(s->hosted_member ? !s->is_replaced : s->is_pooled))
 		return -EBUSY;
 	s->replacement = p;
 	return 0;
@@ -606,13 +681,50 @@ static bool takes_back(struct served_mount *s, struct replacement *p, int result
 	return true;
 }
 
+static void take_back_now(struct served_mount *s, struct replacement *p, int result)
+{
+	LOCK_SCOPE(&s->mount_table->lock);
+	s->replacement = NULL;
+	say_done_locked(s->mount_table, p, result);
+}
+
 /* A request does not end: the mount goes on as it is, unless it is to end. */
 static void give_up(struct served_mount *s, struct replacement *p)
 {
 	if (takes_back(s, p, -EBUSY) || pool_resume(s->mount_table->pool, s->number) < 0)
 		return;
 	served_mount_enter_jobs(s);
-	takes_back(s, p, -EAGAIN);
+	if (takes_back(s, p, -EAGAIN) && p->rebuild)
+		inode_rebuild_cancel(&s->mount.tree);
+}
+
+/* s is pinned, and not any more when this returns. */
+static void replace_member(struct served_mount *s, struct replacement *p)
+{
+	struct hosted_member *o = s->hosted_member;
+	int e = sb_registry_suspend(o, SERVED_MOUNT_END_WAIT_MS);
+
+	if (e < 0) {
+		take_back_now(s, p, e);
+		if (p->rebuild)
+			inode_rebuild_cancel(&s->mount.tree);
+		served_mount_unpin(s);
+		if (e == -EAGAIN)
+			sb_registry_resumed(o);
+		return;
+	}
+	served_mount_unpin(s);
+	if (replace(s, NULL))
+		return;
+	sb_registry_reopened(o);
+	sb_registry_resumed(o);
+}
+
+static void end_session(struct served_mount *s, struct replacement *p)
+{
+	served_mount_leave_jobs(s);
+	if (pool_end(s->mount_table->pool, s->number, SERVED_MOUNT_END_WAIT_MS) < 0)
+		give_up(s, p);
 }
 
 static int sync_upper(struct union_fs *t)
@@ -623,6 +735,28 @@ static int sync_upper(struct union_fs *t)
 	return -errno;
 }
 
+static int await_done(struct mount_table *r, struct replacement *p)
+{
+	LOCK_SCOPE(&r->lock);
+	while (!p->is_done)
+		pthread_cond_wait(&r->unpinned, &r->lock);
+	return p->result;
+}
+
+/* What takes as long as there are files, while requests are answered. */
+static int get_ready(struct served_mount *s, struct replacement *p)
+{
+	const struct mount_table_step *step = p->step;
+	int r = step->begin ? step->begin(step->arg, &s->mount, &s->kept.mount_record) : 0;
+
+	if (r == 0 && !step->keeps_upper)
+		r = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
+	/* Without it requests wait longer. */
+	if (r == 0)
+		(void)inode_rebuild_begin(&s->mount.tree, &p->rebuild);
+	return r;
+}
+
 int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_table_step *step)
 {
 	struct replacement p = { .step = step };
@@ -631,99 +765,17 @@ int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_t
 
 	if (!s)
 		return -ENOENT;
-	/* Most of what has to be copied and synced is, while requests are answered. */
-	e = step->begin ? step->begin(step->arg, &s->mount, &s->kept.mount_record) : 0;
-	if (e == 0 && !step->keeps_upper)
-		e = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
-	e = e ?: ask(s, &p);
-	if (e < 0) {
-		served_mount_unpin(s);
-		return e;
-	}
-	served_mount_leave_jobs(s);
-	if (pool_end(r->pool, s->number, SERVED_MOUNT_END_WAIT_MS) < 0)
-		give_up(s, &p);
-	served_mount_unpin(s);
-	LOCK_SCOPE(&r->lock);
-	while (!p.is_done)
-		pthread_cond_wait(&r->unpinned, &r->lock);
-	return p.result;
-}
-
-bool mount_table_is_at(const struct mount *m, const struct served_place *at,
-		       const struct mount_table_target *t)
-{
-	const struct layer *upper = m->tree.upper;
-
-	if (at->dev_major == t->dev_major && at->dev_minor == t->dev_minor)
-		return true;
-	return upper && upper->dev == makedev(t->dev_major, t->dev_minor) && upper->ino == t->ino;
-}
-
-void mount_table_each(struct mount_table *r,
-		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
-		      void *arg)
-{
-	struct served_mount *s;
-	uint64_t id = 0;
-
-	while ((s = served_mount_pin_after(r, id, false))) {
-		id = s->id;
-		fn(&s->mount, &s->at, arg);
+	e = get_ready(s, &p) ?: ask(s, &p);
+	if (e < 0 && p.rebuild)
+		inode_rebuild_cancel(&s->mount.tree);
+	if (e == 0 && s->hosted_member) {
+		replace_member(s, &p);
+	} else {
+		if (e == 0)
+			end_session(s, &p);
 		served_mount_unpin(s);
 	}
-}
-
-static void forbid_replacements(struct mount_table *r)
-{
-	LOCK_SCOPE(&r->lock);
-	r->ends = true;
-}
-
-void mount_table_end_all(struct mount_table *r)
-{
-	struct served_mount *s;
-	uint64_t id = 0;
-
-	forbid_replacements(r);
-	sb_registry_end_all(r->commons);
-	while ((s = served_mount_pin_after(r, id, false))) {
-		id = s->id;
-		if (!s->hosted_member)
-			served_mount_end(s);
-		served_mount_unpin(s);
-	}
-}
-
-/* Answer a mount that wants this upper: it knows that the upper's last user is of the past. A mount
- * that can be seen is not given up. */
-static void answer_ask(struct served_mount *s)
-{
-	const struct layer *upper = s->mount.tree.upper;
-
-	if (!upper_takeover_is_asked(s->takeover_fd, upper->dev, upper->ino))
-		return;
-	if (s->hosted_member) {
-		sb_registry_evict(s->hosted_member);
-		return;
-	}
-	if (!mountinfo_lacks(s->at.mount_ns, s->at.dev_major, s->at.dev_minor))
-		return;
-	log_warn("%s is detached but in use, and another mount wants its upper; ending",
-		 s->mount.opts.mountpoint);
-	served_mount_end(s);
-}
-
-void mount_table_make_room(struct mount_table *r)
-{
-	struct epoll_event e;
-
-	if (epoll_wait(r->epoll_fd, &e, 1, 0) == 1) {
-		struct served_mount *s = served_mount_pin_after(r, e.data.u64, true);
-
-		if (!s)
-			return;
-		answer_ask(s);
-		served_mount_unpin(s);
-	}
+	e = e ?: await_done(r, &p);
+	mount_left_over_free(p.rebuild, p.image, p.rebuild && !step->keeps_upper);
+	return e;
 }

@@ -54,7 +54,7 @@ struct hosted_member {
 struct sb_registry {
 	struct pool *pool;
 	struct supervisor_state *supervisor_state; /* NULL: none */
-	void (*ended)(void *owner);
+	const struct sb_registry_owner_calls *calls;
 	mutex_t lock;
 	pthread_cond_t changed;
 	GUARDED_BY(lock) struct list_link all;

@@ -33,7 +33,7 @@ bool sb_registry_is_built(void)
 }
 
 int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
-		    void (*ended)(void *owner), struct sb_registry **ret)
+		    const struct sb_registry_owner_calls *calls, struct sb_registry **ret)
 {
 	struct sb_registry *cs = calloc(1, sizeof(*cs));
 
@@ -41,7 +41,7 @@ int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state
 		return -ENOMEM;
 	cs->pool = pool;
 	cs->supervisor_state = supervisor_state;
-	cs->ended = ended;
+	cs->calls = calls;
 	mutex_init(&cs->lock);
 	pthread_cond_init(&cs->changed, NULL);
 	list_init(&cs->all);
@@ -125,7 +125,7 @@ void sb_registry_sb_release(struct hosted_sb *c)
 	saved_mount_release(&c->kept);
 	free(c);
 	if (last)
-		cs->ended(last->owner);
+		cs->calls->ended(last->owner);
 	free(last);
 	sb_registry_end_thread(cs);
 }
@@ -139,21 +139,39 @@ void sb_registry_note_unused(void *owner)
 	pthread_cond_broadcast(&o->common->cs->changed);
 }
 
-/* The same layers once more. */
+/* Snapshots are found by what stands on them. */
+static bool is_named(const struct layer *l)
+{
+	return !l->is_snapshot && !l->is_rest;
+}
+
+/* Does it have snapshots of its own, which are above the layers that others have too? */
+static bool has_snapshots(const struct mount *m)
+{
+	struct layer *const *layers;
+
+	return image_layers(m->tree.image, &layers) > 0 && !is_named(layers[0]);
+}
+
+/* The same layers once more, without its own snapshots. */
 static int open_dirs(const struct mount *m, pid_t opener, struct mount_dirs *ret)
 {
 	struct layer *const *layers;
-	size_t n = image_layers(m->tree.image, &layers);
-	int r = n == m->opts.n_lower ? 0 : -EINVAL;
+	size_t n = image_layers(m->tree.image, &layers), n_named = 0;
+	int r = 0;
 
 	mount_dirs_init(ret);
 	ret->opener = opener;
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		int fd = fcntl(layers[i]->rootfd, F_DUPFD_CLOEXEC, 3);
+		int fd;
 
+		if (!is_named(layers[i]))
+			continue;
+		n_named++;
+		fd = fcntl(layers[i]->rootfd, F_DUPFD_CLOEXEC, 3);
 		r = fd < 0 ? -errno : mount_dirs_add_lower(ret, fd);
 	}
-	return r;
+	return r == 0 && n_named != m->opts.n_lower ? -EINVAL : r;
 }
 
 /* For the next server: what one of them was asked for with, without what is its own. */
@@ -189,7 +207,7 @@ static int open_common_mount(struct hosted_sb *c, const struct mount *m,
 	c->has_mount = true;
 	r = mount_open_at(&c->mount, &opts, &dirs, err, sizeof(err));
 	/* A layer has changed just now, or is for one mount alone. */
-	if (r == 0 && c->mount.tree.image != m->tree.image)
+	if (r == 0 && !has_snapshots(m) && c->mount.tree.image != m->tree.image)
 		r = -EOPNOTSUPP;
 	if (r == 0)
 		r = keep_asked(c, asked);
@@ -209,6 +227,7 @@ struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs)
 		return NULL;
 	c->cs = cs;
 	c->kept.supervisor_state = cs->supervisor_state;
+	c->kept.work = WORKDIR_NONE;
 	mount_record_init(&c->kept.mount_record);
 	c->state = FORMING;
 	c->holds = 1;
@@ -223,6 +242,7 @@ static bool is_stuck(const struct hosted_sb *c)
 	return c->state == FORMING && clock_ms() - c->since_ms >= FORMING_MS;
 }
 
+/* m: of the same options; its image is that of the superblock. */
 static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount *m)
 	REQUIRES(cs->lock)
 {
@@ -268,31 +288,41 @@ static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 	return c->state == FORMING;
 }
 
+/* The image of a mount with snapshots says nothing of the superblock's, so what is opened is sought
+ * then. -EAGAIN: there was one and is none any more. */
+static int open_or_seek(struct sb_registry *cs, const struct mount *m,
+			const struct mount_record *asked, pid_t opener, struct hosted_sb **ret,
+			int *ret_fd)
+{
+	struct hosted_sb *c = sb_registry_sb_new(cs);
+	int r = c ? open_common_mount(c, m, asked, opener) : -ENOMEM;
+
+	if (r == 0 && publish(cs, c)) {
+		*ret = c;
+		*ret_fd = -1;
+		return 0;
+	}
+	if (r == 0)
+		r = seek_open(cs, &c->mount, ret, ret_fd);
+	if (c)
+		sb_registry_sb_release(c);
+	return r;
+}
+
 int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked,
 		     pid_t opener, struct hosted_sb **ret, int *ret_fd)
 {
-	struct hosted_sb *c;
-	int r;
+	int r = -EAGAIN;
 
 	if (!m->tree.upper || m->opts.share != SHARE_PAGES || m->opts.io != IO_CACHED)
 		return -EOPNOTSUPP;
-	for (;;) {
-		r = seek_open(cs, m, ret, ret_fd);
-		if (r != -EAGAIN)
-			return r;
-		c = sb_registry_sb_new(cs);
-		r = c ? open_common_mount(c, m, asked, opener) : -ENOMEM;
-		if (r < 0 && c)
-			sb_registry_sb_release(c);
-		if (r < 0)
-			return r;
-		if (publish(cs, c))
-			break;
-		sb_registry_sb_release(c);
+	while (r == -EAGAIN) {
+		if (!has_snapshots(m))
+			r = seek_open(cs, m, ret, ret_fd);
+		if (r == -EAGAIN)
+			r = open_or_seek(cs, m, asked, opener, ret, ret_fd);
 	}
-	*ret = c;
-	*ret_fd = -1;
-	return 0;
+	return r;
 }
 
 void sb_registry_leave(struct hosted_sb *c)

@@ -30,6 +30,7 @@ static void *leave_one(void *arg)
 	struct sb_registry *cs = c->cs;
 	bool is_last;
 
+	cs->calls->leaves(o->owner);
 	sb_member_leave(o->sb_member);
 	mutex_lock(&cs->lock);
 	list_del(&o->link);
@@ -40,7 +41,7 @@ static void *leave_one(void *arg)
 	pthread_cond_broadcast(&cs->changed);
 	mutex_unlock(&cs->lock);
 	if (!is_last) {
-		cs->ended(o->owner);
+		cs->calls->ended(o->owner);
 		free(o);
 	}
 	sb_registry_sb_release(c);
@@ -304,6 +305,13 @@ uint32_t sb_registry_number(const struct hosted_member *o)
 	return sb_member_number(o->sb_member);
 }
 
+bool sb_registry_is_at(const struct hosted_member *o, unsigned dev_major, unsigned dev_minor,
+		       uint32_t number)
+{
+	return o->common->dev_major == dev_major && o->common->dev_minor == dev_minor &&
+	       sb_member_number(o->sb_member) == number;
+}
+
 bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret)
 {
 	ret->group = o->common->key;
@@ -346,6 +354,65 @@ void sb_registry_abandon(struct hosted_member *o)
 {
 	o->mount_ns = 0;
 	settle(o);
+}
+
+/* ---- while its mount is opened anew ---- */
+
+static bool is_ending(const struct hosted_member *o)
+{
+	return o->is_unused || o->is_abandoned || o->common->state != OPEN;
+}
+
+/* A thread that looks where it is mounted is waited for, and one that is about to bind it. */
+static int begin_leaving(struct hosted_member *o, unsigned ms)
+{
+	const int64_t end_ms = clock_ms() + ms;
+	struct hosted_sb *c = o->common;
+
+	LOCK_SCOPE(&c->cs->lock);
+	while ((o->is_leaving || !o->is_bound) && !is_ending(o) && clock_ms() < end_ms)
+		clock_wait(&c->cs->changed, &c->cs->lock, end_ms);
+	if (o->is_leaving || !o->is_bound || is_ending(o))
+		return -EBUSY;
+	o->is_leaving = true;
+	c->holds++;
+	return 0;
+}
+
+/* It may leave after all. */
+static void end_leaving(struct hosted_member *o, bool is_lost)
+{
+	struct hosted_sb *c = o->common;
+
+	mutex_lock(&c->cs->lock);
+	o->is_unused |= is_lost;
+	o->is_leaving = false;
+	pthread_cond_broadcast(&c->cs->changed);
+	mutex_unlock(&c->cs->lock);
+	sb_registry_let_leave(c);
+	sb_registry_sb_release(c);
+}
+
+int sb_registry_suspend(struct hosted_member *o, unsigned ms)
+{
+	return begin_leaving(o, ms) ?: sb_member_suspend(o->sb_member, ms);
+}
+
+void sb_registry_reopened(struct hosted_member *o)
+{
+	o->mountpoint = sb_member_mount(o->sb_member)->opts.mountpoint;
+	sb_member_resume(o->sb_member);
+}
+
+void sb_registry_resumed(struct hosted_member *o)
+{
+	end_leaving(o, false);
+}
+
+void sb_registry_lost(struct hosted_member *o, struct locks *locks)
+{
+	sb_member_lost(o->sb_member, locks);
+	end_leaving(o, true);
 }
 
 void sb_registry_evict(struct hosted_member *o)

@@ -9,11 +9,11 @@
 #include <stdio.h>
 
 int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
-		    void (*ended)(void *owner), struct sb_registry **ret)
+		    const struct sb_registry_owner_calls *calls, struct sb_registry **ret)
 {
 	(void)pool;
 	(void)supervisor_state;
-	(void)ended;
+	(void)calls;
 	*ret = NULL;
 	return 0;
 }
@@ -119,6 +119,39 @@ void sb_registry_bound(struct hosted_member *o, ino_t mount_ns)
 void sb_registry_abandon(struct hosted_member *o)
 {
 	(void)o;
+}
+
+int sb_registry_suspend(struct hosted_member *o, unsigned ms)
+{
+	(void)o;
+	(void)ms;
+	return -EOPNOTSUPP;
+}
+
+void sb_registry_reopened(struct hosted_member *o)
+{
+	(void)o;
+}
+
+void sb_registry_resumed(struct hosted_member *o)
+{
+	(void)o;
+}
+
+void sb_registry_lost(struct hosted_member *o, struct locks *locks)
+{
+	(void)o;
+	(void)locks;
+}
+
+bool sb_registry_is_at(const struct hosted_member *o, unsigned dev_major, unsigned dev_minor,
+		       uint32_t number)
+{
+	(void)o;
+	(void)dev_major;
+	(void)dev_minor;
+	(void)number;
+	return false;
 }
 
 void sb_registry_evict(struct hosted_member *o)

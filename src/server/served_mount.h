@@ -48,6 +48,9 @@ struct mount_table {
 	GUARDED_BY(lock) unsigned endings; /* threads of served_mount_end */
 	GUARDED_BY(lock) uint64_t next_id;
 	GUARDED_BY(lock) bool ends; /* all are to end */
+	GUARDED_BY(lock) bool is_resuming; /* some of a dead server's are to be resumed */
+	GUARDED_BY(lock) unsigned n_replacing; /* mounts that are being opened anew */
+	GUARDED_BY(lock) uint64_t n_replaced; /* those included */
 };
 
 /* The next that is started and has an id above this, or this one, pinned; or NULL. */

@@ -47,7 +47,8 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
-#define KEPT_BYTES (64u << 20) /* of images that no mount uses */
+#define HEAP_KEPT_BYTES (256 << 10)
+#define KEPT_BYTES	(64u << 20) /* of images that no mount uses */
 #define CLIENTS_MAX \
 	1024u /* connections that have not said all; the oldest is dropped for the next */
 #define CLIENT_LIMIT_MS 10000 /* ... or when it has said nothing for so long */
@@ -669,11 +670,12 @@ static int serve_from(void *arg)
 	return serve(&s);
 }
 
-/* Bound the heap: the memory in which a thread receives requests goes back when the thread does. */
+/* Bound the heap: what a thread answers reads in goes back when the thread does, and an arena keeps
+ * little of what a mount took while it was opened. */
 static void bound_heap(void)
 {
-	mallopt(M_MMAP_THRESHOLD, SESSION_BUFFER_BYTES);
-	mallopt(M_TRIM_THRESHOLD, 2 * SESSION_BUFFER_BYTES);
+	mallopt(M_MMAP_THRESHOLD, HEAP_KEPT_BYTES);
+	mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES);
 }
 
 static void confine(void)

@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "snapshot_squash.h"
 
+#include "answer_gate.h"
+
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
+#include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
+#include "veneer/base/promote_policy.h"
+#include "veneer/base/stats.h"
 #include "veneer/layer/branch_dir.h"
+#include "veneer/layer/branch_merge.h"
 #include "veneer/mount/mount_squash.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define STEP_MS	 100
-#define NICE	 10 /* programs and the threads that answer them come first */
-#define TRIES	 8 /* as snapshot_take.c */
-#define RETRY_US 10000u
+#define STEP_MS	   100
+#define NICE	   10 /* programs and the threads that answer them come first */
+#define ENTRY_COST 4096 /* bytes: what a name costs a file system, about */
+#define TRIES	   8 /* as snapshot_take.c */
+#define RETRY_US   10000u
 
 struct squashing {
 	struct snapshot_squash *ask;
@@ -23,6 +35,9 @@ struct squashing {
 	int result;
 	uint64_t number; /* of the mount, now */
 	int64_t told_ms;
+	struct snapshot_merge_progress counted; /* in the mount's stats */
+	struct promote_policy_rate rate;
+	uint64_t spent; /* of it */
 };
 
 static bool read_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
@@ -34,13 +49,31 @@ static bool read_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_M
 	return !len || branch_chain_is_name(ret);
 }
 
+/* Digits alone. */
+static bool read_rate(const char *text, size_t len, uint64_t *ret)
+{
+	char digits[24], *end;
+
+	if (!len || len >= sizeof(digits) || strspn(text, "0123456789") < len)
+		return false;
+	memcpy(digits, text, len);
+	digits[len] = '\0';
+	errno = 0;
+	*ret = strtoull(digits, &end, 10);
+	return !errno && !*end;
+}
+
 bool snapshot_squash_names(const struct wire_message *m, struct snapshot_squash *ret)
 {
-	const char *end = memchr(m->text, '\n', m->text_len);
-	const size_t n = end ? (size_t)(end - m->text) : 0;
+	const char *at = m->text, *end = at + m->text_len;
+	const char *first = memchr(at, '\n', m->text_len);
+	const char *second = first ? memchr(first + 1, '\n', (size_t)(end - first - 1)) : NULL;
+	const char *to_end = second ?: end;
 
-	return end && read_name(m->text, n, ret->from) &&
-	       read_name(end + 1, m->text_len - n - 1, ret->to);
+	ret->rate = 0;
+	return first && read_name(at, (size_t)(first - at), ret->from) &&
+	       read_name(first + 1, (size_t)(to_end - first - 1), ret->to) &&
+	       (!second || read_rate(second + 1, (size_t)(end - second - 1), &ret->rate));
 }
 
 static int begin(struct mount *m, struct squashing *s)
@@ -48,8 +81,6 @@ static int begin(struct mount *m, struct squashing *s)
 	const struct snapshot_squash *q = s->ask;
 	_cleanup_(closep) int lock = -1;
 
-	if (m->is_sb_member)
-		return -EOPNOTSUPP;
 	if (!m->tree.upper || m->is_frozen)
 		return -EROFS;
 	lock = branch_dir_lock(m->tree.upper->rootfd);
@@ -58,13 +89,11 @@ static int begin(struct mount *m, struct squashing *s)
 	return mount_squash_begin(m, *q->from ? q->from : NULL, *q->to ? q->to : NULL, &s->squash);
 }
 
-static void begin_if_it_is(struct mount *m, const struct served_place *at, void *arg)
+static void begin_there(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct squashing *s = arg;
 
-	if (s->is_found || !mount_table_is_at(m, at, s->ask->target))
-		return;
-	s->is_found = true;
+	(void)at;
 	s->result = begin(m, s);
 }
 
@@ -72,27 +101,68 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct squashing *s = arg;
 
-	if (!s->number && mount_table_is_at(m, at, s->ask->target))
-		s->number = at->number;
+	(void)m;
+	s->number = at->number;
 }
 
 /* It may have another number by now: somebody took a snapshot. */
 static uint64_t number_of(struct squashing *s)
 {
 	s->number = 0;
-	mount_table_each(s->ask->mount_table, look, s);
+	mount_table_at(s->ask->mount_table, s->ask->target, look, s);
 	return s->number;
 }
 
-static int step(void *arg, const struct snapshot_merge_progress *p)
+static void count_there(struct mount *m, const struct served_place *at, void *arg)
 {
-	struct squashing *s = arg;
+	const struct squashing *s = arg;
+	const struct snapshot_merge_progress *p = &s->squash.merge.progress;
+	struct stats *before;
+
+	(void)at;
+	before = stats_enter(m->tree.stats);
+	stats_add(STATS_SQUASHED_ENTRIES, p->entries - s->counted.entries);
+	stats_add(STATS_SQUASHED_BYTES, p->bytes - s->counted.bytes);
+	if (s->squash.is_published)
+		stats_add(STATS_SQUASHED_SNAPSHOTS, s->squash.n - 1);
+	stats_enter(before);
+}
+
+/* Since it was last told. */
+static void count(struct squashing *s)
+{
+	mount_table_at(s->ask->mount_table, s->ask->target, count_there, s);
+	s->counted = s->squash.merge.progress;
+}
+
+static int tell(struct squashing *s)
+{
 	const int64_t now = clock_ms();
 
 	if (now - s->told_ms < STEP_MS)
 		return 0;
 	s->told_ms = now;
-	return s->ask->step(s->ask->arg, p) < 0 ? -ECANCELED : 0;
+	count(s);
+	return s->ask->step(s->ask->arg, &s->squash.merge.progress) < 0 ? -ECANCELED : 0;
+}
+
+/* Not while anything is locked. */
+static int step(void *arg, const struct snapshot_merge_progress *p)
+{
+	struct squashing *s = arg;
+	const uint64_t cost = p->entries * ENTRY_COST + p->bytes;
+	uint64_t delay;
+	int r = tell(s);
+
+	if (!s->ask->rate)
+		return r;
+	promote_policy_spend(&s->rate, cost - s->spent);
+	s->spent = cost;
+	while (r == 0 && (delay = promote_policy_delay_ms(&s->rate, (uint64_t)clock_ms())) > 0) {
+		usleep((useconds_t)MIN(delay, STEP_MS) * 1000);
+		r = tell(s);
+	}
+	return r;
 }
 
 static int fill(struct squashing *s)
@@ -145,6 +215,8 @@ static int publish(struct squashing *s)
 {
 	int r = -EAGAIN;
 
+	answer_gate_enter();
+	s->ask->is_in_gate = true;
 	for (int k = 0; k < TRIES && !s->squash.is_published; k++) {
 		if (k)
 			usleep(RETRY_US << (k - 1));
@@ -159,8 +231,8 @@ static const char *why(int r)
 {
 	switch (r) {
 	case -EOPNOTSUPP:
-		return "not of a mount with share=pages or locks=server, nor of a server without a "
-		       "supervisor, nor where the file system of the upper cannot exchange two "
+		return "not of a server without a supervisor, nor before Linux 6.9 of a mount with "
+		       "locks=server, nor where the file system of the upper cannot exchange two "
 		       "names";
 	case -EUSERS:
 		return "a file is open that was removed, or a mount uses one of the snapshots";
@@ -181,12 +253,13 @@ static void say(const struct squashing *s, int r, char *err, size_t err_size)
 
 int snapshot_squash(struct snapshot_squash *q, char *err, size_t err_size)
 {
-	struct squashing s = { .ask = q, .squash = MOUNT_SQUASH_NONE };
+	struct squashing s = { .ask = q, .squash = MOUNT_SQUASH_NONE, .rate = { .rate = q->rate } };
 	int r;
 
 	*err = '\0';
-	mount_table_each(q->mount_table, begin_if_it_is, &s);
+	s.is_found = mount_table_at(q->mount_table, q->target, begin_there, &s);
 	r = !s.is_found ? -ENOENT : s.result ?: fill(&s) ?: publish(&s);
+	count(&s);
 	q->n = s.squash.n;
 	q->progress = s.squash.merge.progress;
 	if (r == -EALREADY)
@@ -195,4 +268,84 @@ int snapshot_squash(struct snapshot_squash *q, char *err, size_t err_size)
 		say(&s, r, err, err_size);
 	mount_squash_release(&s.squash);
 	return s.is_found && r == -ENOENT ? -ESRCH : r;
+}
+
+void snapshot_squash_leave(struct snapshot_squash *q)
+{
+	if (q->is_in_gate)
+		answer_gate_leave();
+	q->is_in_gate = false;
+}
+
+/* ---- in the background ---- */
+
+struct choice {
+	struct snapshot_squash ask;
+	char path[PATH_MAX]; /* for the log */
+	bool is_found;
+};
+
+/* The longest row of neighbours among the oldest that begins lowest. */
+static bool choose(struct mount *m, struct snapshot_squash *q)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	_cleanup_(freep) uint64_t *ids = NULL;
+	size_t n;
+
+	if (!m->opts.squash || !m->tree.upper || m->is_frozen ||
+	    branch_dir_load(m->tree.upper->rootfd, &c) < 0)
+		return false;
+	ids = calloc(c.n + 1, sizeof(*ids));
+	n = ids ? branch_merge_choose_oldest(&c, m->opts.squash, ids) : 0;
+	if (!n)
+		return false;
+	strcpy(q->to, branch_chain_by_id(&c, ids[0])->name);
+	strcpy(q->from, branch_chain_by_id(&c, ids[n - 1])->name);
+	return true;
+}
+
+static void choose_there(struct mount *m, const struct served_place *at, void *arg)
+{
+	struct choice *c = arg;
+
+	(void)at;
+	c->is_found = choose(m, &c->ask);
+	snprintf(c->path, sizeof(c->path), "%s", m->opts.mountpoint);
+}
+
+static int end_with_the_server(void *arg, const struct snapshot_merge_progress *p)
+{
+	(void)p;
+	return mount_table_ends(arg) ? -ECANCELED : 0;
+}
+
+static int squash_chosen(struct choice *c)
+{
+	char err[PATH_MAX * 2];
+	int r = snapshot_squash(&c->ask, err, sizeof(err));
+
+	snapshot_squash_leave(&c->ask);
+	if (r == 0)
+		log_info("%s: %zu of its oldest snapshots became one", c->path, c->ask.n);
+	else if (r != -ENOENT && !mount_table_ends(c->ask.mount_table))
+		log_warn("%s: its oldest snapshots stay as they are: %s", c->path, err);
+	return r;
+}
+
+void snapshot_squash_oldest(struct mount_table *t, const struct mount_table_target *target)
+{
+	static atomic_flag is_running = ATOMIC_FLAG_INIT;
+	struct choice c = { .ask = { .mount_table = t,
+				     .target = target,
+				     .rate = PROMOTE_POLICY_RATE_DEFAULT,
+				     .step = end_with_the_server,
+				     .arg = t } };
+
+	if (atomic_flag_test_and_set(&is_running))
+		return;
+	do {
+		c.is_found = false;
+		mount_table_at(t, target, choose_there, &c);
+	} while (c.is_found && squash_chosen(&c) == 0 && c.ask.n > 1);
+	atomic_flag_clear(&is_running);
 }

@@ -69,8 +69,12 @@ static int begin_back(void *arg, struct mount *m, const struct mount_record *d)
 	struct mount_dirs dirs;
 	int r;
 
-	if (m->is_sb_member || d->fuse_fd < 0)
+	if (m->is_sb_member) {
+		snprintf(t->err, t->err_size,
+			 "a mount with share=pages goes back while it is "
+			 "unmounted: unmount it first");
 		return -EOPNOTSUPP;
+	}
 	/* The one before has not been said to the kernel yet. */
 	if (rollback_notify_end(rollback_notify_begin(m, d->fuse_fd), m, d->fuse_fd, NOTIFY_MS) < 0)
 		return -EBUSY;
@@ -130,8 +134,8 @@ static const char *reason(int r)
 	case -EPROTO:
 		return "a newer version wrote the chain of its snapshots";
 	case -EOPNOTSUPP:
-		return "not of a mount with share=pages or locks=server, nor of a server without a "
-		       "supervisor";
+		return "not of a server without a supervisor, nor before Linux 6.9 of a mount with "
+		       "locks=server";
 	case -ETXTBSY:
 		return "a file of the upper is open for writing by the kernel itself: mount with "
 		       "io=cached, or close it";
@@ -195,8 +199,7 @@ static void why(int r, char *err, size_t err_size)
 }
 
 struct found {
-	const struct mount_table_target *target;
-	uint64_t number; /* 0: no mount fits */
+	uint64_t number;
 	bool is_volatile;
 	int upper_fd; /* -1: it has none that it may write */
 };
@@ -205,8 +208,6 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct found *f = arg;
 
-	if (f->number || !mount_table_is_at(m, at, f->target))
-		return;
 	f->number = at->number;
 	f->is_volatile = m->opts.is_volatile;
 	if (m->tree.upper && !m->is_frozen)
@@ -217,7 +218,10 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 static int go_back(struct mount_table *r, uint64_t number, int upper_fd, struct taking *t)
 {
 	const struct mount_table_step step = {
-		.begin = begin_back, .prepare = prepare_back, .take = take, .arg = t
+		.begin = begin_back,
+		.prepare = prepare_back,
+		.take = take,
+		.arg = t,
 	};
 	int e = plan(upper_fd, t->to, t->name, &t->chain, &t->id);
 
@@ -232,28 +236,46 @@ static int go_back(struct mount_table *r, uint64_t number, int upper_fd, struct 
 	return e;
 }
 
+/* The first snapshot makes the directory that the lock is of: another one may be received into the
+ * upper meanwhile. */
+static int lock_chain(int upper, bool *ret_is_made)
+{
+	MODE_RELAX_SCOPE(upper, "");
+	_cleanup_(closep) int dir = -1;
+	int lock = branch_dir_lock(upper);
+
+	*ret_is_made = lock == -ENOENT;
+	if (lock != -ENOENT)
+		return lock;
+	dir = branch_dir_make(upper);
+	lock = dir < 0 ? dir : branch_dir_lock(upper);
+	return lock == -ENOENT ? -EBUSY : lock;
+}
+
 /* -ENOENT: no mount fits. */
 static int try_to_take(struct mount_table *r, const struct mount_table_target *target,
 		       struct taking *t)
 {
 	const struct mount_table_step step = { .take = take, .arg = t };
-	struct found f = { .target = target, .upper_fd = -1 };
+	struct found f = { .upper_fd = -1 };
 	_cleanup_(closep) int upper = -1, lock = -1;
+	bool is_made = false;
 	int e;
 
-	mount_table_each(r, look, &f);
-	upper = f.upper_fd;
-	if (!f.number)
+	if (!mount_table_at(r, target, look, &f))
 		return -ENOENT;
+	upper = f.upper_fd;
 	t->is_volatile = f.is_volatile;
 	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
 	e = would_take(upper, t);
 	/* While requests are answered: somebody may have it. */
-	lock = e == 0 ? branch_dir_lock(upper) : -1;
-	if (e == 0 && lock < 0 && lock != -ENOENT)
+	lock = e == 0 ? lock_chain(upper, &is_made) : -1;
+	if (e == 0 && lock < 0)
 		return lock;
 	e = e ?: t->to ? go_back(r, f.number, upper, t) : mount_table_replace(r, f.number, &step);
+	if (e < 0 && is_made)
+		branch_dir_unmake(upper);
 	return e == -ENOENT ? -ENOTCONN : e;
 }
 

@@ -63,13 +63,13 @@ enum wire_type {
 	WIRE_UPGRADE, /* text: handoff_message_versions of the new server, which takes the mounts */
 	WIRE_HANDOFF_MESSAGE, /* count: the descriptors that come with it (handoff.h) */
 	WIRE_FLATTEN, /* dev_major, dev_minor, size: device and inode number of a mount, or of an
-		       * upper. The TEXTs of its answer say how far it is: WIRE_PROGRESS_FORMAT */
+		       * upper; count: the number of a mount in a shared superblock, or 0. The TEXTs
+		       * of its answer say how far it is: WIRE_PROGRESS_FORMAT */
 	WIRE_SHARED, /* count: the number of the root that is to be bound; 0: the file system must
 			be made */
 	WIRE_BOUND, /* it is bound to where it belongs */
-	WIRE_SNAPSHOT, /* dev_major, dev_minor, size: of a mount or upper, as FLATTEN; text: the
-			  name that the snapshot is to have, or nothing. The TEXT of its answer is
-			  its name */
+	WIRE_SNAPSHOT, /* of a mount or upper, as FLATTEN has it; text: the name that the snapshot
+			  is to have, or nothing. The TEXT of its answer is its name */
 	WIRE_ROLLBACK, /* likewise; text: the snapshot to go back to, a newline, and the name that
 			  the snapshot of what the mount shows is to have, or nothing */
 	WIRE_SQUASH, /* likewise; text: the lower and the upper of the snapshots, or nothing for

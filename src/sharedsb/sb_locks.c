@@ -110,15 +110,18 @@ static struct inode *find_by_path(struct union_fs *t, const struct inode *common
 
 /* The file, or the directory that it is in, was moved: that one is in use, or nobody could have
  * come to the open file. Takes over the reference on i. */
-static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struct inode *common)
+static struct inode *same_or_in(const struct sb_member *c, struct inode *i,
+				const struct inode *common)
 {
+	struct union_fs *t = &c->m->tree;
 	struct inode *child = NULL;
 	struct stat st;
 
 	if (is_same(i, common))
 		return i;
 	if (inode_is_dir(i) && lookup_restore(t, i) == 0 &&
-	    inode_is_merged_with(i, inode_lower(common)->parent) &&
+	    (t->image != c->shared_sb->common->tree.image ||
+	     inode_is_merged_with(i, inode_lower(common)->parent)) &&
 	    lookup_name(t, i, inode_lower(common)->name, &child, &st) == 0 &&
 	    !is_same(child, common)) {
 		inode_unref(t, child);
@@ -128,8 +131,9 @@ static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struc
 	return child;
 }
 
-static struct inode *find_moved(struct union_fs *t, const struct inode *common)
+static struct inode *find_moved(const struct sb_member *c, const struct inode *common)
 {
+	struct union_fs *t = &c->m->tree;
 	const uint32_t end = inode_end(t);
 	struct inode *found = NULL;
 
@@ -139,7 +143,7 @@ static struct inode *find_moved(struct union_fs *t, const struct inode *common)
 					  ? inode_hold(t, id)
 					  : NULL;
 
-		found = i ? same_or_in(t, i, common) : NULL;
+		found = i ? same_or_in(c, i, common) : NULL;
 	}
 	return found;
 }
@@ -160,7 +164,7 @@ static int grant_own(struct sb_member *c, const struct inode *common, uint32_t *
 	uint32_t generation;
 
 	if (!i && inode_lower(common) && inode_lower(common)->parent)
-		i = find_moved(t, common);
+		i = find_moved(c, common);
 	activity_end(before);
 	if (!i)
 		return -ENOLCK;
@@ -426,10 +430,12 @@ static void note_left(const struct lock_record *r, void *arg)
 static uint64_t common_node(struct sb_member *c, uint32_t own)
 {
 	struct inode *i = inode_get(&c->m->tree, own);
+	struct image_entry *e = NULL;
 	uint32_t id, generation;
 
-	if (!i || lookup_restore(&c->m->tree, i) < 0 || !inode_lower(i) ||
-	    sb_reply_grant_common(c->shared_sb, inode_lower(i), &id, &generation) < 0)
+	if (i && lookup_restore(&c->m->tree, i) == 0 && inode_lower(i))
+		e = sb_twin_entry(c, inode_lower(i));
+	if (!e || sb_reply_grant_common(c->shared_sb, e, &id, &generation) < 0)
 		return 0;
 	inode_forget(&c->shared_sb->common->tree, id, 1);
 	return id;

@@ -5,8 +5,10 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/lock.h"
 #include "veneer/recover/activity.h"
+#include "veneer/union/locks.h"
 #include "veneer/union/lookup.h"
 
 #include <linux/fuse.h>
@@ -102,6 +104,7 @@ int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint
 		return -ENOMEM;
 	m->is_sb_member = true;
 	m->sb_member = c;
+	sb_twin_compare(c);
 	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = FUSE_INIT };
 	r = session_start_inner(g->session, m, &sb_reply_io, &c->session);
 	sb_reply_route.c = NULL;
@@ -119,6 +122,11 @@ int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint
 	sb_member_lose(g, c->number); /* it is not waited for any more */
 	*ret = c;
 	return 0;
+}
+
+const struct mount *sb_member_mount(const struct sb_member *c)
+{
+	return c->m;
 }
 
 uint32_t sb_member_number(const struct sb_member *c)
@@ -194,6 +202,65 @@ void sb_member_forget(struct sb_member *c)
 		forget_below(c);
 	if (c->is_resumed)
 		ask_root(c);
+}
+
+/* A thread that waits for one of its requests gives up after this time. */
+int sb_member_suspend(struct sb_member *c, unsigned ms)
+{
+	struct shared_sb *g = c->shared_sb;
+	const int64_t end_ms = clock_ms() + ms;
+
+	LOCK_SCOPE(&g->lock);
+	c->is_suspended = true;
+	while (c->pins && clock_ms() < end_ms)
+		clock_wait(&g->unpinned, &g->lock, end_ms);
+	if (!c->pins)
+		return 0;
+	c->is_suspended = false;
+	pthread_cond_broadcast(&g->unpinned);
+	return -EAGAIN;
+}
+
+static void resume(struct sb_member *c)
+{
+	struct shared_sb *g = c->shared_sb;
+
+	LOCK_SCOPE(&g->lock);
+	c->is_suspended = false;
+	pthread_cond_broadcast(&g->unpinned);
+}
+
+static void enter_mount(struct sb_member *c)
+{
+	c->m->is_sb_member = true;
+	c->m->sb_member = c;
+	c->m->node_base = shared_sb_base(c);
+}
+
+void sb_member_resume(struct sb_member *c)
+{
+	/* It was opened anew. */
+	if (!c->m->sb_member) {
+		enter_mount(c);
+		session_again_inner(c->session);
+		sb_twin_compare(c);
+		c->root = inode_slot(&c->m->tree, NODE_TABLE_ROOT);
+	}
+	resume(c);
+}
+
+void sb_member_lost(struct sb_member *c, struct locks *locks)
+{
+	struct shared_sb *g = c->shared_sb;
+
+	/* Answers go by the mount. */
+	enter_mount(c);
+	if (locks)
+		locks_end(locks, -ENODEV);
+	mutex_lock(&g->lock);
+	htab_remove(&g->members, &c->link);
+	mutex_unlock(&g->lock);
+	resume(c);
 }
 
 void sb_member_leave(struct sb_member *c)

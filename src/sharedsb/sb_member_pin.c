@@ -24,14 +24,15 @@ uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number)
 	return NULL;
 }
 
-/* NULL: there is none. One that is just being opened again is waited for, as a file system that
- * does not answer is. */
+/* NULL: there is none. One that is just being opened again, by a next server or for a snapshot, is
+ * waited for, as a file system that does not answer is. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
 {
 	struct sb_member *c;
 
 	LOCK_SCOPE(&g->lock);
-	while (!(c = find_locked(g, number)) && sb_member_expected_locked(g, number))
+	while ((c = find_locked(g, number)) ? c->is_suspended
+					    : sb_member_expected_locked(g, number) != NULL)
 		pthread_cond_wait(&g->unpinned, &g->lock);
 	if (c)
 		c->pins++;

@@ -154,22 +154,12 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 
 	if (r < 0)
 		return r;
-	if (inode_lower(i) != e || !sb_reply_is_common(c->m, i)) {
+	if (sb_twin_file(c, i) != e) {
 		inode_unref(&c->m->tree, i);
 		return -ESTALE;
 	}
 	*ret = i;
 	return 0;
-}
-
-/* A file with several names is one inode for all of them: when it changes, what the kernel knows by
- * the others would go on leading to the image's. */
-bool sb_reply_is_common(const struct mount *m, struct inode *i)
-{
-	struct stat st;
-
-	return inode_is_lower_file(i) && image_stat(m->tree.image, inode_lower(i), &st) == 0 &&
-	       st.st_nlink == 1;
 }
 
 /* ---- answers ---- */
@@ -196,14 +186,16 @@ static void translate(struct sb_member *c, struct fuse_entry_out *e, struct exch
 {
 	struct shared_sb *g = c->shared_sb;
 	struct inode *i = e->nodeid ? inode_get(&c->m->tree, e->nodeid) : NULL;
+	struct image_entry *common;
 	uint32_t id, generation;
 
 	if (!i)
 		return;
-	if (x && !inode_is_private(i) && sb_reply_is_common(c->m, i)) {
-		if (was_switched(g, inode_lower(i))) {
+	common = x && !inode_is_private(i) ? sb_twin_file(c, i) : NULL;
+	if (common) {
+		if (was_switched(g, common)) {
 			inode_note_private(i);
-		} else if (sb_reply_grant_common(g, inode_lower(i), &id, &generation) == 0) {
+		} else if (sb_reply_grant_common(g, common, &id, &generation) == 0) {
 			*x = (struct exchange){ .own = (uint32_t)e->nodeid, .common = id };
 			e->nodeid = id;
 			e->generation = generation;

@@ -64,9 +64,13 @@ struct sb_member {
 	uint32_t
 		secret; /* changes its generations: nobody guesses a file handle of another mount */
 	bool is_resumed; /* the kernel may hold less of it than its counts say */
+	/* Where it has snapshots, its image has their layers above those of the common one; -1: the
+	 * layers differ, and nothing is common. */
+	ssize_t n_above;
 	/* guarded by the superblock's lock */
 	struct node_slot *root; /* its nlookup: of its root, that the kernel owes */
 	unsigned pins; /* requests that are being answered */
+	bool is_suspended; /* requests wait until it is open again */
 	struct list_link ties;
 };
 
@@ -93,8 +97,14 @@ static inline uint64_t shared_sb_base(const struct sb_member *c)
 	return (uint64_t)c->number << 32;
 }
 
-/* Is this inode of a member mount shown as the image's own, unless it is private? */
-bool sb_reply_is_common(const struct mount *m, struct inode *i);
+/* Compare the layers of a member, which is open, with those of the common mount. */
+void sb_twin_compare(struct sb_member *c);
+/* The entry of the common image that this inode of a member is shown as, unless it is private;
+ * NULL: none. Costs no system call where both have one image. */
+struct image_entry *sb_twin_file(const struct sb_member *c, struct inode *i);
+/* The entry of the common image that is the same file as this one of a member's image; NULL: none.
+ */
+struct image_entry *sb_twin_entry(const struct sb_member *c, struct image_entry *own);
 /* The mount's own inode of a file of the image, referenced: what stands at the path that it has
  * there, if that is it and unchanged. -ESTALE: it is not. */
 int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode **ret);

@@ -432,8 +432,8 @@ static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const
 
 	if (!dir || !name || strlen(name) > NAME_MAX || lookup_name(t, dir, name, &i, &st) < 0)
 		return NULL;
-	if (!inode_is_private(i) && sb_reply_is_common(c->m, i))
-		e = inode_lower(i);
+	if (!inode_is_private(i))
+		e = sb_twin_file(c, i);
 	inode_unref(t, i);
 	return e;
 }

@@ -45,19 +45,7 @@
 	CALL(archive_read_open_fd) CALL(archive_read_support_format_tar)
 /* clang-format on */
 
-static struct {
-	bool is_there;
-	CALLS(ARCHIVE_LIBRARY_DECLARE)
-} lib;
-
-static int load(void)
-{
-	void *handle = lib.is_there ? NULL : archive_library_open();
-
-	if (handle)
-		lib.is_there = true CALLS(ARCHIVE_LIBRARY_FIND);
-	return lib.is_there ? 0 : archive_library_lacks();
-}
+ARCHIVE_LIBRARY_LOADER(CALLS)
 
 struct touched {
 	dev_t dev;

@@ -4,11 +4,27 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <stdbool.h>
 
-/* For CALLS(CALL), a list of the functions that a file wants: members of a structure `lib`, and
- * whether each was found. */
 #define ARCHIVE_LIBRARY_DECLARE(name) __typeof__(name) *name;
 #define ARCHIVE_LIBRARY_FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
+
+/* For CALLS(CALL), a list of functions: a structure `lib` with them, and load(), which fills it. 0,
+ * or -ENOENT after a sentence on standard error. */
+#define ARCHIVE_LIBRARY_LOADER(CALLS)                                        \
+	static struct {                                                      \
+		bool is_there;                                               \
+		CALLS(ARCHIVE_LIBRARY_DECLARE)                               \
+	} lib;                                                               \
+                                                                             \
+	static int load(void)                                                \
+	{                                                                    \
+		void *handle = lib.is_there ? NULL : archive_library_open(); \
+                                                                             \
+		if (handle)                                                  \
+			lib.is_there = true CALLS(ARCHIVE_LIBRARY_FIND);     \
+		return lib.is_there ? 0 : archive_library_lacks();           \
+	}
 
 /* For dlsym. NULL: it is not there. */
 void *archive_library_open(void);

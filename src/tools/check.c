@@ -20,6 +20,7 @@
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/saved_attrs.h"
+#include "veneer/layer/snapshot_number.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/map/format.h"
@@ -328,6 +329,7 @@ static bool is_known_attr(const char *attr)
 		FORMAT_PARTIAL_ATTR,   XATTR_TRUST_SEAL_ATTR,	  SAVED_ATTRS_ATTR,
 		SAVED_ATTRS_USER_ATTR, ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
 		FORMAT_MAP_COPY_ATTR,  UPPER_LOCK_WORK_ATTR,	  UPPER_LOCK_CONTESTED_ATTR,
+		SNAPSHOT_NUMBER_ATTR,  SNAPSHOT_NUMBER_USER_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)

@@ -80,7 +80,7 @@ static bool says_origin(int fd, const char *name, const struct stat *st)
 	int r = S_ISREG(st->st_mode) ? source_read_mark(fd, name, &m, NULL) : 0;
 
 	if (r == 1)
-		return *m.path != '\0';
+		return *m.path && !m.is_copy;
 	return r == 0 && origin_xattr_read(fd, name, false, origin) == 1;
 }
 

@@ -10,12 +10,12 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/dir_listing.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/layer_stack.h"
 #include "veneer/tools/report.h"
 
 #include <dirent.h>
@@ -105,6 +105,7 @@ static void measure(struct diff *d, int fd, struct diff_entry *e)
 	if (source_read_mark(fd, "", &m, NULL) != 1)
 		return;
 	e->is_partial = true;
+	e->is_copy = m.is_copy;
 	e->blks = (e->size + BLK_BYTES - 1) >> BLK_SHIFT;
 	if (e->image_entry)
 		image_layers(d->full, &layers);
@@ -125,7 +126,8 @@ static bool says_it_is_copied(int fd, const struct diff_entry *e)
 {
 	char path[PATH_MAX];
 
-	return e->is_partial || e->type == DT_DIR || origin_xattr_read(fd, "", false, path) == 1 ||
+	return (e->is_partial && !e->is_copy) || e->type == DT_DIR ||
+	       origin_xattr_read(fd, "", false, path) == 1 ||
 	       xattr_get(fd, "", "trusted.overlay.origin", NULL, 0) >= 0 ||
 	       xattr_get(fd, "", "user.overlay.origin", NULL, 0) >= 0;
 }
@@ -423,112 +425,35 @@ static int read_all(struct reading *r)
 
 /* ---- the stack ---- */
 
-struct stack {
-	struct layer **v; /* owned references */
-	size_t n, cap;
-};
-
-/* layer is taken over, also on failure. */
-static int put_layer(struct stack *s, struct layer *layer)
+int diff_read_stack(const struct layer_stack *s, size_t n_upper, bool lists_all,
+		    const struct step *step, struct diff *ret)
 {
-	if (array_reserve(&s->v, &s->cap, s->n + 1) < 0) {
-		layer_unref(layer);
-		return -ENOMEM;
-	}
-	s->v[s->n++] = layer;
-	return 0;
-}
+	struct reading r = { .d = ret, .lists_all = lists_all, .step = step };
+	int k = 0;
 
-static int put_snapshot(struct stack *s, const struct layer *of, uint64_t id)
-{
-	_cleanup_(freep) char *path = branch_dir_path(of->path, id);
-	struct layer *layer;
-	int fd = path ? branch_dir_open(of->rootfd, id) : -ENOMEM;
-	int k = fd < 0 ? fd : layer_open_fd(fd, path, &layer);
-
-	if (k < 0)
-		return k;
-	layer_note_snapshot(layer);
-	return put_layer(s, layer);
-}
-
-/* What the live part of a layer stands on. */
-static int put_snapshots(struct stack *s, const struct layer *of)
-{
-	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
-	_cleanup_(freep) uint64_t *ids = NULL;
-	uint64_t pending = 0;
-	size_t n;
-	int k = branch_dir_load(of->rootfd, &c);
-
-	k = k == -ENOENT ? 0 : k;
-	k = k ?: branch_dir_pending(of->rootfd, &c, &pending);
-	n = k == 0 ? branch_chain_below(&c, c.head, NULL) : 0;
-	ids = calloc(n + 1, sizeof(*ids));
-	if (!ids)
-		return -ENOMEM;
-	if (n)
-		branch_chain_below(&c, c.head, ids);
-	if (pending)
-		k = k ?: put_snapshot(s, of, pending);
-	for (size_t i = 0; k == 0 && i < n; i++)
-		k = put_snapshot(s, of, ids[i]);
-	if (k < 0)
-		log_error("cannot open the snapshots in %s: %s", of->path,
-			  k == -EUCLEAN ? "their chain is damaged" : strerror(-k));
-	return k;
-}
-
-static int put_lower(struct stack *s, const char *path)
-{
-	struct layer *layer;
-	int k = layer_open(path, &layer);
-
-	if (k < 0) {
-		log_error("cannot open lowerdir %s: %s", path, strerror(-k));
-		return k;
-	}
-	k = put_layer(s, layer);
-	return k ?: put_snapshots(s, layer);
-}
-
-static int open_images(struct diff *d, char *const *lower, size_t n_lower)
-{
-	struct stack s = { 0 };
-	int k = put_layer(&s, layer_ref(d->upper));
-
-	k = k ?: put_snapshots(&s, d->upper);
-	d->n_upper = s.n;
-	if (k == 0 && s.n > 1 && !n_lower) {
-		log_error("%s has snapshots: say what it lies on, -o lowerdir=A[:B...]",
-			  d->upper->path);
-		k = -EINVAL;
-	}
-	for (size_t i = 0; k == 0 && i < n_lower; i++)
-		k = put_lower(&s, lower[i]);
-	if (k == 0 && n_lower)
-		k = image_new(s.v, s.n, &d->full)
-			    ?: image_new(s.v + d->n_upper, s.n - d->n_upper, &d->below);
-	while (s.n > 0)
-		layer_unref(s.v[--s.n]);
-	free(s.v);
-	return k;
+	*ret = (struct diff){ .upper = layer_ref(s->v[0]), .n_upper = n_upper };
+	if (s->n > n_upper)
+		k = image_new(s->v, s->n, &ret->full)
+			    ?: image_new(s->v + n_upper, s->n - n_upper, &ret->below);
+	return k ?: read_all(&r);
 }
 
 int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all,
 	      const struct step *step, struct diff *ret)
 {
-	struct reading r = { .d = ret, .lists_all = lists_all, .step = step };
-	int k;
+	_cleanup_(layer_stack_release) struct layer_stack s = { 0 };
+	size_t n_upper;
+	int k = layer_stack_put_upper(&s, upper);
 
 	*ret = (struct diff){ 0 };
-	k = layer_open(upper, &ret->upper);
-	if (k < 0) {
-		log_error("cannot open %s: %s", upper, strerror(-k));
-		return k;
+	n_upper = s.n;
+	if (k == 0 && s.n > 1 && !n_lower) {
+		log_error("%s has snapshots: say what it lies on, -o lowerdir=A[:B...]", upper);
+		k = -EINVAL;
 	}
-	k = open_images(ret, lower, n_lower);
-	return k ?: read_all(&r);
+	for (size_t i = 0; k == 0 && i < n_lower; i++)
+		k = layer_stack_put_lower(&s, lower[i]);
+	return k ?: diff_read_stack(&s, n_upper, lists_all, step, ret);
 }
 
 void diff_release(struct diff *d)

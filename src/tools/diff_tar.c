@@ -2,15 +2,14 @@
 /* Data is written whole: what OCI says of layers knows no sparse files. */
 #include "veneer/tools/diff.h"
 
+#include "archive_fill.h"
 #include "archive_library.h"
+#include "first_names.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/base/htab.h"
 #include "veneer/base/log.h"
 #include "veneer/data/read.h"
-#include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
-#include "veneer/sys/xattr.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -22,49 +21,25 @@
 /* clang-format off */
 #define CALLS(CALL) \
 	CALL(archive_entry_clear) CALL(archive_entry_free) CALL(archive_entry_new) \
-	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) \
-	CALL(archive_entry_set_mode) CALL(archive_entry_set_mtime) \
-	CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) \
-	CALL(archive_entry_set_size) CALL(archive_entry_set_symlink) \
-	CALL(archive_entry_set_uid) CALL(archive_entry_xattr_add_entry) \
-	CALL(archive_errno) CALL(archive_error_string) CALL(archive_write_add_filter_none) \
-	CALL(archive_write_close) CALL(archive_write_data) \
-	CALL(archive_write_free) CALL(archive_write_header) CALL(archive_write_new) \
-	CALL(archive_write_open_fd) CALL(archive_write_set_bytes_in_last_block) \
+	CALL(archive_entry_set_hardlink) CALL(archive_entry_set_mode) \
+	CALL(archive_entry_set_mtime) CALL(archive_entry_set_pathname) \
+	CALL(archive_entry_set_size) CALL(archive_errno) CALL(archive_error_string) \
+	CALL(archive_write_add_filter_none) CALL(archive_write_close) \
+	CALL(archive_write_data) CALL(archive_write_free) CALL(archive_write_header) \
+	CALL(archive_write_new) CALL(archive_write_open_fd) \
+	CALL(archive_write_set_bytes_in_last_block) \
 	CALL(archive_write_set_format_pax) CALL(archive_write_set_options)
 /* clang-format on */
 
 #define STEP_BYTES ((size_t)1 << 20)
 
-static struct {
-	bool is_there;
-	CALLS(ARCHIVE_LIBRARY_DECLARE)
-} lib;
-
-static int load(void)
-{
-	void *handle = lib.is_there ? NULL : archive_library_open();
-
-	if (handle)
-		lib.is_there = true CALLS(ARCHIVE_LIBRARY_FIND);
-	return lib.is_there ? 0 : archive_library_lacks();
-}
-
-/* A file of several names that is in the tar already. */
-struct written {
-	struct hlink link;
-	uint16_t layer;
-	dev_t dev; /* what is mounted inside a layer, or a subvolume there, gives the same numbers
-		      again */
-	ino_t ino;
-	const char *path;
-};
+ARCHIVE_LIBRARY_LOADER(CALLS)
 
 struct writing {
 	const struct diff *d;
 	struct archive *a;
 	struct archive_entry *entry;
-	struct htab links;
+	struct first_names names;
 	char *buf;
 	void (*step)(void *arg, const struct diff_progress *p);
 	void *arg;
@@ -80,78 +55,7 @@ static int check(struct writing *w, int r)
 	return r > 0 ? -r : -EIO;
 }
 
-static const char *first_name(struct writing *w, const struct diff_entry *e, const struct stat *st)
-{
-	struct written *n;
-
-	for (struct hlink *l = htab_first(&w->links, st->st_ino); l; l = htab_next(l)) {
-		n = container_of(l, struct written, link);
-		if (n->ino == st->st_ino && n->dev == st->st_dev &&
-		    n->layer == e->image_entry->layer)
-			return n->path;
-	}
-	n = malloc(sizeof(*n));
-	if (n) {
-		*n = (struct written){ .layer = e->image_entry->layer,
-				       .dev = st->st_dev,
-				       .ino = st->st_ino,
-				       .path = e->path };
-		/* Without memory it is one copy more. */
-		if (htab_insert(&w->links, &n->link, st->st_ino) < 0)
-			free(n);
-	}
-	return NULL;
-}
-
-static void free_written(struct hlink *l, void *arg)
-{
-	(void)arg;
-	free(container_of(l, struct written, link));
-}
-
 /* ---- one entry ---- */
-
-/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which
- * hardly any program reads. */
-static bool is_keyword(const char *attr)
-{
-	for (; *attr; attr++)
-		if (*attr <= ' ' || *attr >= 0x7f || *attr == '%' || *attr == '=')
-			return false;
-	return true;
-}
-
-static int add_attributes(struct writing *w, const struct diff_entry *e, int fd, mode_t mode)
-{
-	_cleanup_(freep) char *list = NULL;
-	ssize_t len = xattr_list_alloc(fd, "", &list);
-
-	if (len == -EOPNOTSUPP || len == -ENOSYS)
-		return 0;
-	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		_cleanup_(freep) char *value = NULL;
-		ssize_t n;
-
-		/* A label belongs to the host. */
-		if (whiteout_is_reserved_attr(a) || mode_xattr_is_attr(a) ||
-		    !strcmp(a, "security.selinux"))
-			continue;
-		n = xattr_get_alloc(fd, "", a, &value);
-		if (n == -ENODATA)
-			continue;
-		if (n < 0)
-			return (int)n;
-		if (image_override(w->d->full, e->image_entry) &&
-		    !strcmp(a, "system.posix_acl_access"))
-			mode_xattr_limit_acl(value, (size_t)n, mode);
-		if (!is_keyword(a))
-			log_warn("%s/%s: the attribute %s gets another name in the archive, which "
-				 "cannot have this one",
-				 w->d->upper->path, e->path, a);
-		lib.archive_entry_xattr_add_entry(w->entry, a, value ? value : "", (size_t)n);
-	}
-	return len < 0 ? (int)len : 0;
-}
 
 static int write_data(struct writing *w, const struct diff_entry *e, uint64_t size)
 {
@@ -174,18 +78,6 @@ static int write_data(struct writing *w, const struct diff_entry *e, uint64_t si
 	}
 	fd_cache_unpin(&src->fd);
 	return r;
-}
-
-static int write_link_target(struct writing *w, const struct diff_entry *e)
-{
-	char target[PATH_MAX + 1];
-	ssize_t n = image_readlink(w->d->full, e->image_entry, target, sizeof(target) - 1);
-
-	if (n < 0)
-		return (int)n;
-	target[n] = '\0';
-	lib.archive_entry_set_symlink(w->entry, target);
-	return 0;
 }
 
 static void begin_entry(struct writing *w, const char *path)
@@ -218,12 +110,6 @@ static int write_whiteout(struct writing *w, const struct diff_entry *e)
 	return write_marker(w, dir, name);
 }
 
-/* Before 1970 without the fraction: the library would write -0.5 s as "-1.5". */
-static void set_time(struct writing *w, const struct timespec *t)
-{
-	lib.archive_entry_set_mtime(w->entry, t->tv_sec, t->tv_sec < 0 ? 0 : t->tv_nsec);
-}
-
 static int write_object(struct writing *w, const struct diff_entry *e)
 {
 	_cleanup_(closep) int fd = image_open_path(w->d->full, e->image_entry);
@@ -239,21 +125,19 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 		return 0;
 	}
 	begin_entry(w, e->path);
-	lib.archive_entry_set_mode(w->entry, st.st_mode);
-	lib.archive_entry_set_uid(w->entry, st.st_uid);
-	lib.archive_entry_set_gid(w->entry, st.st_gid);
-	set_time(w, &st.st_mtim);
-	lib.archive_entry_set_rdev(w->entry,
-				   S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
+	r = archive_fill_stat(w->entry, &st);
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
-		first = first_name(w, e, &st);
+		first = first_names_of(&w->names, e, &st);
 	if (first)
 		lib.archive_entry_set_hardlink(w->entry, first);
 	else
-		r = add_attributes(w, e, fd, st.st_mode);
+		r = r
+			    ?: archive_fill_xattrs(w->entry, fd, &st,
+						   image_override(w->d->full, e->image_entry),
+						   e->path);
 	lib.archive_entry_set_size(w->entry, S_ISREG(st.st_mode) && !first ? st.st_size : 0);
 	if (r == 0 && S_ISLNK(st.st_mode))
-		r = write_link_target(w, e);
+		r = archive_fill_target(w->entry, w->d->full, e->image_entry);
 	r = r ?: check(w, lib.archive_write_header(w->a, w->entry));
 	if (r == 0 && S_ISREG(st.st_mode) && !first)
 		r = write_data(w, e, (uint64_t)st.st_size);
@@ -327,8 +211,7 @@ int diff_tar_write(const struct diff *d, int fd,
 	else
 		unfinished = w.a;
 	lib.archive_entry_free(w.entry);
-	htab_drain(&w.links, free_written, NULL);
-	htab_release(&w.links);
+	first_names_release(&w.names);
 	free(w.buf);
 	*ret = w.p;
 	return r;

@@ -311,9 +311,10 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	if (partial_xattr_decode(value, (size_t)n, &m) < 0)
 		return damaged(w, "partial mark");
 	fprintf(w->at.out,
-		", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")",
-		m.file_id, m.path[0] ? m.path : "at the same path", m.lower_size,
-		(intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
+		", file %" PRIu64 ", %s %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")",
+		m.file_id, m.is_copy ? "a copy of" : "lower",
+		m.path[0] ? m.path : "at the same path", m.lower_size, (intmax_t)m.lower_mtime_s,
+		m.lower_mtime_ns);
 	if (!w->map)
 		return damaged(w, "no map to be read");
 	if ((uint32_t)mapfile_uuid(w->map) != m.uuid_low)

@@ -284,6 +284,10 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 	topic(out, "flat copies");
 	fprintf(out, "%s of lower layers, %s\n", OF(c[STATS_FLAT_FILES], "file"),
 		BYTES(c[STATS_FLAT_BYTES]));
+	topic(out, "squash");
+	fprintf(out, "%s became one with another; %s, %s copied\n",
+		OF(c[STATS_SQUASHED_SNAPSHOTS], "snapshot"), OF(c[STATS_SQUASHED_ENTRIES], "entry"),
+		BYTES(c[STATS_SQUASHED_BYTES]));
 	topic(out, "intercepted");
 	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"),
 		BYTES(c[STATS_READ_BYTES]), OF(v->ops[OP_WRITE].requests, "write"),

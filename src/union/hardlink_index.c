@@ -36,7 +36,7 @@ struct hardlink_index {
 	mutex_t scan_lock; /* one scan at a time; held over it */
 	mutex_t lock; /* innermost; held over nothing */
 	struct image_entry **index; /* entries that share their file with others, in order of
-				       by_file(); never changes */
+				       by_number(); never changes */
 	size_t n, nvisited;
 	bool is_indexed, is_scanning, is_scanned;
 	struct htab moved;
@@ -82,13 +82,13 @@ void hardlink_index_release(struct union_fs *t)
 
 /* ---- which entries are one file ---- */
 
-static int by_file(const void *a, const void *b)
+/* In two layers one number may be two files: image_is_same_file knows. In one layer that is in two
+ * parts it is one. */
+static int by_number(const void *a, const void *b)
 {
 	const struct image_entry *x = *(struct image_entry *const *)a,
 				 *y = *(struct image_entry *const *)b;
 
-	if (x->layer != y->layer)
-		return x->layer < y->layer ? -1 : 1;
 	return x->d_ino < y->d_ino ? -1 : x->d_ino > y->d_ino;
 }
 
@@ -134,10 +134,10 @@ static void keep_shared(struct image_entries *s)
 	size_t n = 0;
 
 	if (s->n)
-		qsort(s->v, s->n, sizeof(*s->v), by_file);
+		qsort(s->v, s->n, sizeof(*s->v), by_number);
 	for (size_t k = 0; k < s->n; k++)
-		if ((k > 0 && by_file(&s->v[k - 1], &s->v[k]) == 0) ||
-		    (k + 1 < s->n && by_file(&s->v[k], &s->v[k + 1]) == 0))
+		if ((k > 0 && by_number(&s->v[k - 1], &s->v[k]) == 0) ||
+		    (k + 1 < s->n && by_number(&s->v[k], &s->v[k + 1]) == 0))
 			s->v[n++] = s->v[k];
 	s->n = n;
 }
@@ -195,13 +195,13 @@ static int siblings_from_index(struct union_fs *t, struct image_entry *e, struct
 	if (r < 0)
 		return r;
 	/* Published under the lock, never changed afterwards. */
-	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_file) : NULL;
+	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_number) : NULL;
 	if (!first)
 		return image_entries_add(ret, e);
 	k = (size_t)(first - l->index);
-	while (k > 0 && by_file(&l->index[k - 1], &e) == 0)
+	while (k > 0 && by_number(&l->index[k - 1], &e) == 0)
 		k--;
-	for (; r == 0 && k < l->n && by_file(&l->index[k], &e) == 0; k++)
+	for (; r == 0 && k < l->n && by_number(&l->index[k], &e) == 0; k++)
 		r = image_entries_add(ret, l->index[k]);
 	return r;
 }
@@ -428,9 +428,9 @@ static int open_deep(int rootfd, const char *path)
 	return path_open_quiet(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
-static int scan_dir(struct union_fs *t, const char *path, struct paths *todo)
+static int scan_dir(struct union_fs *t, int rootfd, const char *path, struct paths *todo)
 {
-	_cleanup_(closep) int fd = open_deep(t->upper->rootfd, path);
+	_cleanup_(closep) int fd = open_deep(rootfd, path);
 	struct dir_listing l = { 0 };
 	int r;
 
@@ -456,7 +456,9 @@ static int scan_below(struct union_fs *t, const char *top)
 		_cleanup_(freep) char *path = todo.v[--todo.n];
 
 		if (r == 0)
-			r = scan_dir(t, path, &todo);
+			r = scan_dir(t, t->upper->rootfd, path, &todo);
+		if (r == 0 && t->rest)
+			r = scan_dir(t, t->rest->rootfd, path, &todo);
 	}
 	free(todo.v);
 	return r;

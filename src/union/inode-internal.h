@@ -19,6 +19,7 @@ struct inode_table {
 	/* struct inode, no directories: inode_find_unresolved */
 	GUARDED_BY(lock) struct htab unresolved;
 	_Atomic size_t n_unresolved; /* written under lock */
+	GUARDED_BY(lock) struct list_link special; /* struct inode: inode_each.c */
 };
 
 struct name {
@@ -28,8 +29,25 @@ struct name {
 	char name[];
 };
 
-/* All of it but the node table itself and the root. 0 or -ENOMEM. */
-int inode_table_prepare(struct union_fs *t);
+/* An empty table. NULL: no memory. */
+struct inode_table *inode_table_make(void);
+/* The parts of a mount that go with it, where it is set. */
+void inode_table_prepare(struct union_fs *t);
+/* Free inodes, names and the table, but not what goes with it. The descriptors of inodes that are
+ * held are elsewhere by now, or closed. */
+void inode_table_free_objects(struct union_fs *t);
+/* Of a mount that goes: what inode_table_prepare made. */
+void inode_table_end(struct union_fs *t);
+/* Number devices as the server before did. */
+void inode_table_number_alike(struct union_fs *t);
+/* A set of enum inode_given: what may have been. */
+unsigned inode_given_by_slot(const struct node_slot *s);
+/* An unresolved inode for a slot that is in use, or the root. 0 or -ENOMEM. */
+int inode_make_unresolved(struct union_fs *t, uint32_t id);
+/* Give an unresolved inode the name that its slot has. 0 or -ENOMEM. */
+int inode_name_unresolved(struct union_fs *t, struct inode *i);
+/* Enter it in `unresolved` of the table, unless it is a directory. 0 or -ENOMEM. */
+int inode_list_unresolved(struct union_fs *t, struct inode *i);
 /* An inode for a slot that is in use. NULL: no memory. */
 struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */
@@ -37,8 +55,17 @@ int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, c
 		    size_t len);
 /* Under which an unresolved inode is in `unresolved` of the table. */
 uint64_t inode_unresolved_key(const struct node_slot *s);
+/* Free one that nothing leads to. */
+void inode_free(struct union_fs *t, struct inode *i);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
 void inode_drop_unheld(struct union_fs *t, struct inode *i);
+
+/* The slot of a former node id leads to the inode. 0 or -ENOMEM. */
+int inode_add_former_locked(struct union_fs *t, struct inode *i, uint32_t id);
+/* No more. */
+void inode_drop_former_locked(struct union_fs *t, struct inode *i, uint32_t id);
+/* The id is given to another inode from now on. */
+void inode_release_id_locked(struct union_fs *t, uint32_t id);
 
 /* For inode_names.c and inode_resolve.c; all under the table's lock. */
 /* A new inode of what was found. NULL: no memory. */
@@ -57,7 +84,9 @@ void inode_take_found(struct inode *i, const struct inode_found *f);
  * unresolved_path if it is unresolved. */
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
 /* It has no name any more. */
-void inode_note_nameless_locked(struct inode *i);
+void inode_note_nameless_locked(struct union_fs *t, struct inode *i);
+/* If it is special now (inode_each_special). */
+void inode_note_special_locked(struct union_fs *t, struct inode *i);
 /* Without the lock: free what has died. */
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);
 /* Resolve an inode from what was found at its name. -ESTALE: that is something else. */

@@ -61,6 +61,7 @@ struct inode *inode_for_slot(struct union_fs *t, uint32_t id)
 	i->generation = s->generation;
 	i->ino = s->ino;
 	list_init(&i->names);
+	list_init(&i->special);
 	pthread_rwlockattr_init(&attr);
 	/* A stream of readers must not starve the first write. */
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -91,16 +92,10 @@ static bool is_dead(struct union_fs *t, const struct inode *i)
 	       !node_table_slot(t->nodes, i->id)->nlookup;
 }
 
-static void release_id_locked(struct union_fs *t, uint32_t id)
-{
-	if (t->backing)
-		t->backing_hooks->detach(t->backing, node_table_slot(t->nodes, id));
-	node_table_release(t->nodes, id);
-}
-
 /* by_upper.next chains the dying: nobody looks them up any more. */
 static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 {
+	list_del(&i->special);
 	htab_remove(&t->inodes->by_upper, &i->by_upper);
 	if (i->stage != INODE_RESOLVED)
 		htab_remove(&t->inodes->unresolved, &i->by_lower);
@@ -137,7 +132,7 @@ void inode_unlink_dead_locked(struct union_fs *t, struct inode *i, struct hlink 
 			if (is_dead(t, parent))
 				push_dying(t, parent, &dying);
 		}
-		release_id_locked(t, i->id);
+		inode_release_id_locked(t, i->id);
 		i->by_upper.next = *free_list;
 		*free_list = &i->by_upper;
 	}
@@ -160,7 +155,7 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 	inode_unref_locked(t, parent, free_list);
 }
 
-static void free_inode(struct union_fs *t, struct inode *i)
+void inode_free(struct union_fs *t, struct inode *i)
 {
 	/* In this order: a thread that waits for room (op_data_waits_for_room) waits for what this
 	 * gives back. */
@@ -168,6 +163,7 @@ static void free_inode(struct union_fs *t, struct inode *i)
 	if (i->is_held)
 		fd_cache_unhold(&t->held);
 	upper_dir_free(i->dir);
+	free(i->former);
 	pthread_rwlock_destroy(&i->lock);
 	stats_memory_gives(STATS_MEM_INODES, i);
 	free(i);
@@ -205,7 +201,7 @@ void inode_free_unlinked(struct union_fs *t, struct hlink *free_list)
 		if (t->locks)
 			locks_forget(t->locks, (uint64_t)(uintptr_t)i);
 		forget_bytes(t, i);
-		free_inode(t, i);
+		inode_free(t, i);
 	}
 }
 
@@ -243,17 +239,23 @@ static void note_devices_locked(struct union_fs *t)
 	}
 }
 
-int inode_table_prepare(struct union_fs *t)
+struct inode_table *inode_table_make(void)
 {
-	t->inodes = calloc(1, sizeof(*t->inodes));
-	if (!t->inodes)
-		return -ENOMEM;
+	struct inode_table *inodes = calloc(1, sizeof(*inodes));
+
+	if (!inodes)
+		return NULL;
+	mutex_init(&inodes->lock);
+	list_init(&inodes->special);
+	return inodes;
+}
+
+void inode_table_prepare(struct union_fs *t)
+{
 	number_devices(t);
-	mutex_init(&t->inodes->lock);
 	mutex_init(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		mutex_init(&t->setid_locks[k]);
-	return 0;
 }
 
 int inode_table_init(struct union_fs *t)
@@ -262,8 +264,11 @@ int inode_table_init(struct union_fs *t)
 
 	if (r < 0)
 		return r;
-	if (inode_table_prepare(t) == 0)
+	t->inodes = inode_table_make();
+	if (t->inodes) {
+		inode_table_prepare(t);
 		t->root = inode_alloc_locked(t, DT_DIR);
+	}
 	if (!t->root) {
 		inode_table_release(t);
 		return -ENOMEM;
@@ -281,32 +286,34 @@ static void drop_name(struct hlink *l, void *arg)
 	free(n);
 }
 
-/* forgets: what only they lead to leaves the map. */
+/* forgets: what only they lead to leaves the map. The slots may be another table's by now. */
 static void free_all(struct union_fs *t, bool forgets)
 {
-	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
+	const uint32_t end = node_table_end(t->nodes);
+
+	/* What former ids lead to is freed by its own. */
+	for (uint32_t id = NODE_TABLE_ROOT; id < end; id++) {
+		const struct inode *i = node_table_object(t->nodes, id);
+
+		if (i && i->id != id)
+			node_table_set_object(t->nodes, id, NULL);
+	}
+	for (uint32_t id = NODE_TABLE_ROOT; id < end; id++) {
 		struct inode *i = node_table_object(t->nodes, id);
 
-		/* Freed by its own id, perhaps already. */
-		if (i && node_table_slot(t->nodes, id)->state == NODE_FORMER)
-			continue;
 		if (i && forgets)
 			forget_bytes(t, i);
 		if (i)
-			free_inode(t, i);
+			inode_free(t, i);
 	}
 }
 
-static void release_prepared(struct union_fs *t)
+void inode_table_end(struct union_fs *t)
 {
-	struct inode_table *inodes = steal_ptr(&t->inodes);
-
 	xino_release(&t->devs);
-	mutex_destroy(&inodes->lock);
 	mutex_destroy(&t->import_lock);
 	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		mutex_destroy(&t->setid_locks[k]);
-	free(inodes);
 }
 
 static void release_objects(struct union_fs *t, bool forgets)
@@ -318,13 +325,21 @@ static void release_objects(struct union_fs *t, bool forgets)
 	htab_release(&t->inodes->by_lower);
 	htab_release(&t->inodes->unresolved);
 	free_all(t, forgets);
-	release_prepared(t);
+	mutex_destroy(&t->inodes->lock);
+	free(steal_ptr(&t->inodes));
+}
+
+void inode_table_free_objects(struct union_fs *t)
+{
+	release_objects(t, false);
 }
 
 void inode_table_release(struct union_fs *t)
 {
-	if (t->inodes)
+	if (t->inodes) {
 		release_objects(t, true);
+		inode_table_end(t);
+	}
 	node_table_free(t->nodes);
 	t->nodes = NULL;
 }
@@ -335,10 +350,13 @@ void inode_table_leave(struct union_fs *t, int *ret_slots, int *ret_names)
 		struct inode *i = node_table_object(t->nodes, id);
 		const struct node_slot *s = i && i->id == id ? node_table_slot(t->nodes, id) : NULL;
 
-		if (s && s->held_fd && !i->has_copy && fd_cache_steal(&i->src.fd) != s->held_fd - 1)
+		/* Not yet, where it could not be attached. */
+		if (s && s->held_fd && !i->has_copy && i->src.fd.fd_plus_one &&
+		    fd_cache_steal(&i->src.fd) != s->held_fd - 1)
 			log_error("a descriptor of a file without a name is lost");
 	}
 	release_objects(t, false);
+	inode_table_end(t);
 	node_table_leave(t->nodes, ret_slots, ret_names);
 	t->nodes = NULL;
 }
@@ -373,8 +391,12 @@ void inode_unref(struct union_fs *t, struct inode *i)
 
 void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
 {
+	struct node_slot *s;
+
 	LOCK_SCOPE(&t->inodes->lock);
-	node_table_slot(t->nodes, i->id)->nlookup++;
+	s = node_table_slot(t->nodes, i->id);
+	if (!s->nlookup++)
+		node_table_touch(t->nodes, i->id);
 	i->refs--;
 	*ret_id = i->id;
 	*ret_generation = i->generation;
@@ -391,9 +413,11 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 		struct inode *i = node_table_object(t->nodes, id);
 
 		s->nlookup -= MIN(n, s->nlookup);
+		if (!s->nlookup)
+			node_table_touch(t->nodes, (uint32_t)id);
 		if (i && i->id != id && !s->nlookup) {
-			release_id_locked(t, (uint32_t)id);
-			i->n_former--;
+			inode_drop_former_locked(t, i, (uint32_t)id);
+			inode_release_id_locked(t, (uint32_t)id);
 		}
 		if (i)
 			inode_unlink_dead_locked(t, i, &free_list);
@@ -406,52 +430,6 @@ struct node_slot *inode_slot(struct union_fs *t, uint64_t id)
 {
 	LOCK_SCOPE(&t->inodes->lock);
 	return node_table_slot(t->nodes, id);
-}
-
-int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
-{
-	struct node_slot *old, *new;
-	uint32_t fresh;
-	int r;
-
-	LOCK_SCOPE(&t->inodes->lock);
-	if (i->id != id)
-		return 0;
-	r = node_table_alloc(t->nodes, &fresh);
-	if (r < 0)
-		return r;
-	old = node_table_slot(t->nodes, id);
-	new = node_table_slot(t->nodes, fresh);
-	new->ino = old->ino;
-	new->upper_ino = old->upper_ino;
-	new->type = old->type;
-	new->is_successor = true;
-	new->is_mapped_past_us = old->is_mapped_past_us;
-	node_table_set_state(new, old->state);
-	if (!list_is_empty(&i->names)) {
-		struct name *n = name_of_link(i->names.next);
-
-		r = node_table_set_name(t->nodes, fresh, n->parent->id, n->name);
-		if (r < 0) {
-			node_table_release(t->nodes, fresh);
-			return r;
-		}
-	}
-	node_table_set_object(t->nodes, fresh, i);
-	i->generation = new->generation;
-	i->id = fresh;
-	old->successor = fresh;
-	node_table_set_state(old, NODE_FORMER);
-	/* While both hold it they are one. */
-	new->held_fd = old->held_fd;
-	old->held_fd = 0;
-	if (!old->nlookup) {
-		release_id_locked(t, id);
-		return 0;
-	}
-	node_table_clear_name(t->nodes, id);
-	i->n_former++;
-	return 0;
 }
 
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
@@ -477,7 +455,7 @@ struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found
 
 uint64_t inode_lower_hash(const struct image_entry *e)
 {
-	return hash_key(&e->d_ino, sizeof(e->d_ino), e->layer);
+	return hash_key(&e->d_ino, sizeof(e->d_ino), 0);
 }
 
 /* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into
@@ -522,8 +500,8 @@ struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f)
 	if (f->is_linked_below) {
 		if (htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) <
 		    0) {
-			release_id_locked(t, i->id);
-			free_inode(t, i);
+			inode_release_id_locked(t, i->id);
+			inode_free(t, i);
 			return NULL;
 		}
 		i->is_linked_below = true;
@@ -560,7 +538,7 @@ void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *u
 	_cleanup_(freep) char *path = i->stage == INODE_RESOLVED ? way_to_orphan(i) : NULL;
 	const char *way = path ? path : unresolved_path;
 
-	inode_note_nameless_locked(i);
+	inode_note_nameless_locked(t, i);
 	if (!way || node_table_set_name(t->nodes, i->id, 0, way) < 0)
 		node_table_clear_name(t->nodes, i->id);
 	node_table_set_state(node_table_slot(t->nodes, i->id), NODE_ORPHAN);
@@ -581,10 +559,11 @@ int inode_orphan_path(struct union_fs *t, uint32_t id, char ret[PATH_MAX])
 	return 0;
 }
 
-void inode_note_nameless_locked(struct inode *i)
+void inode_note_nameless_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->links == INODE_NAMED)
 		i->links = INODE_ORPHAN;
+	inode_note_special_locked(t, i);
 }
 
 void inode_note_gone(struct union_fs *t, struct inode *i)
@@ -609,6 +588,7 @@ void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 	i->upper_ino = upper_ino;
 	i->has_upper = true;
 	node_table_slot(t->nodes, i->id)->upper_ino = upper_ino;
+	node_table_touch(t->nodes, i->id);
 	if (!inode_is_orphan(i))
 		node_table_set_state(node_table_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
@@ -753,39 +733,4 @@ bool inode_is_private(const struct inode *i)
 void inode_note_private(struct inode *i)
 {
 	i->given |= INODE_GIVEN_OWN_ID;
-}
-
-void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg)
-{
-	LOCK_SCOPE(&t->inodes->lock);
-	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
-		struct inode *i = node_table_object(t->nodes, id);
-
-		if (i && fn(arg, i))
-			i->refs++;
-	}
-}
-
-/* Partial files of a dead server are committed like our own. */
-static bool may_be_partial_locked(struct union_fs *t, struct inode *i)
-{
-	if (i->type != DT_REG || i->stage == INODE_STALE)
-		return false;
-	return i->stage == INODE_UNRESOLVED ? node_table_slot(t->nodes, i->id)->upper_ino
-					    : i->has_upper && i->src.id;
-}
-
-struct inode *inode_next_partial(struct union_fs *t, uint32_t *id)
-{
-	LOCK_SCOPE(&t->inodes->lock);
-	for (; *id < node_table_end(t->nodes); (*id)++) {
-		struct inode *i = node_table_object(t->nodes, *id);
-
-		if (i && may_be_partial_locked(t, i)) {
-			i->refs++;
-			(*id)++;
-			return i;
-		}
-	}
-	return NULL;
 }

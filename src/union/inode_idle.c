@@ -37,7 +37,7 @@ size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, si
 	LOCK_SCOPE(&t->inodes->lock);
 	end = node_table_end(t->nodes);
 	for (uint32_t k = 0; k < SCAN_SLOTS && id < end && n < max; k++, id++)
-		if (may_be_idle(node_table_slot(t->nodes, id)))
+		if (node_table_object(t->nodes, id) && may_be_idle(node_table_slot(t->nodes, id)))
 			ret_ids[n++] = id;
 	*from = id < end ? id : 0;
 	return n;

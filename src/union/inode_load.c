@@ -20,6 +20,8 @@ void inode_note_held(struct union_fs *t, struct inode *i, int fd)
 {
 	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->held_fd = fd + 1;
+	i->is_held = fd >= 0;
+	inode_note_special_locked(t, i);
 }
 
 void inode_note_mapped(struct union_fs *t, struct inode *i)
@@ -27,6 +29,8 @@ void inode_note_mapped(struct union_fs *t, struct inode *i)
 	LOCK_SCOPE(&t->inodes->lock);
 	node_table_slot(t->nodes, i->id)->is_mapped_past_us = true;
 	i->given |= INODE_GIVEN_MAPPING;
+	node_table_touch(t->nodes, i->id);
+	inode_note_special_locked(t, i);
 }
 
 int inode_note_tied(struct union_fs *t, uint32_t id, int change)
@@ -103,10 +107,10 @@ static int take_all_held(struct union_fs *t)
 		return -ENOMEM;
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
-		struct node_slot *s = node_table_slot(t->nodes, id);
+		struct node_slot *s = i && i->id != id ? node_table_slot(t->nodes, id) : NULL;
 
 		/* The file had just got another number. */
-		if (s && s->state == NODE_FORMER && s->held_fd && i) {
+		if (s && s->state == NODE_FORMER && s->held_fd) {
 			struct node_slot *now = node_table_slot(t->nodes, i->id);
 
 			if (!now->held_fd)
@@ -116,9 +120,9 @@ static int take_all_held(struct union_fs *t)
 	}
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
-		struct node_slot *s = node_table_slot(t->nodes, id);
+		struct node_slot *s = i && i->id == id ? node_table_slot(t->nodes, id) : NULL;
 
-		if (i && i->id == id && s->held_fd)
+		if (s && s->held_fd)
 			take_held(t, &h, i, s);
 	}
 	return 0;
@@ -126,22 +130,28 @@ static int take_all_held(struct union_fs *t)
 
 /* ---- inodes and names ---- */
 
-static int make_unresolved(struct union_fs *t, uint32_t id)
+unsigned inode_given_by_slot(const struct node_slot *s)
+{
+	unsigned given = s->is_mapped_past_us ? INODE_GIVEN_MAPPING : 0;
+
+	/* The kernel was told of the inode by this id, or would have been (sb_reply.c). A lock
+	 * holder has look-ups beside (sb_locks.c). */
+	if (s->nlookup > s->n_tied)
+		given |= INODE_GIVEN_OWN_ID;
+	/* A caller may look any listed name up now. */
+	if (s->type == DT_DIR)
+		given |= INODE_GIVEN_NAMES;
+	return given;
+}
+
+int inode_make_unresolved(struct union_fs *t, uint32_t id)
 {
 	struct node_slot *s = node_table_slot(t->nodes, id);
 	struct inode *i = inode_for_slot(t, id);
 
 	if (!i)
 		return -ENOMEM;
-	if (s->is_mapped_past_us)
-		i->given |= INODE_GIVEN_MAPPING;
-	/* The kernel was told of the inode by this id, or would have been (sb_reply.c). A lock
-	 * holder has look-ups beside (sb_locks.c). */
-	if (s->nlookup > s->n_tied)
-		i->given |= INODE_GIVEN_OWN_ID;
-	/* A caller may look any listed name up now. */
-	if (s->type == DT_DIR)
-		i->given |= INODE_GIVEN_NAMES;
+	i->given = inode_given_by_slot(s);
 	node_table_set_object(t->nodes, id, i);
 	if (id == NODE_TABLE_ROOT) {
 		t->root = i;
@@ -161,14 +171,16 @@ static int make_all(struct union_fs *t)
 		struct node_slot *s = node_table_slot(t->nodes, id);
 
 		if (s && s->state != NODE_FORMER)
-			r = make_unresolved(t, id);
+			r = inode_make_unresolved(t, id);
 	}
 	return r;
 }
 
-static void lead_former(struct union_fs *t)
+static int lead_former(struct union_fs *t)
 {
-	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+	int r = 0;
+
+	for (uint32_t id = NODE_TABLE_ROOT + 1; r == 0 && id < node_table_end(t->nodes); id++) {
 		struct node_slot *s = node_table_slot(t->nodes, id);
 		struct inode *i;
 
@@ -180,13 +192,13 @@ static void lead_former(struct union_fs *t)
 			node_table_release(t->nodes, id);
 			continue;
 		}
-		node_table_set_object(t->nodes, id, i);
 		node_table_clear_name(t->nodes, id);
-		i->n_former++;
+		r = inode_add_former_locked(t, i, id);
 	}
+	return r;
 }
 
-static int name_one(struct union_fs *t, struct inode *i)
+int inode_name_unresolved(struct union_fs *t, struct inode *i)
 {
 	const char *name;
 	uint32_t parent;
@@ -212,24 +224,42 @@ static int name_all(struct union_fs *t)
 		struct inode *i = node_table_object(t->nodes, id);
 
 		if (i && i->id == id)
-			r = name_one(t, i);
+			r = inode_name_unresolved(t, i);
 	}
 	return r;
+}
+
+int inode_list_unresolved(struct union_fs *t, struct inode *i)
+{
+	return i->type == DT_DIR
+		       ? 0
+		       : htab_insert(&t->inodes->unresolved, &i->by_lower,
+				     inode_unresolved_key(node_table_slot(t->nodes, i->id)));
 }
 
 /* After what was held is known, which may say the number of the upper file. */
 static int list_all(struct union_fs *t)
 {
+	int r = 0;
+
+	for (uint32_t id = NODE_TABLE_ROOT + 1; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+
+		if (i && i->id == id)
+			r = inode_list_unresolved(t, i);
+	}
+	return r;
+}
+
+static void note_special(struct union_fs *t)
+{
+	LOCK_SCOPE(&t->inodes->lock);
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
 		struct inode *i = node_table_object(t->nodes, id);
 
-		if (!i || i->id != id || i->type == DT_DIR)
-			continue;
-		if (htab_insert(&t->inodes->unresolved, &i->by_lower,
-				inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
-			return -ENOMEM;
+		if (i && i->id == id)
+			inode_note_special_locked(t, i);
 	}
-	return 0;
 }
 
 /* Drop descriptors that were not granted yet, or given back just now. */
@@ -243,7 +273,7 @@ static void drop_unheld(struct union_fs *t)
 	}
 }
 
-static void number_alike(struct union_fs *t)
+void inode_table_number_alike(struct union_fs *t)
 {
 	struct xino *const to[] = { [NODE_TABLE_OF_TREE] = &t->devs,
 				    [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
@@ -258,15 +288,30 @@ static void number_alike(struct union_fs *t)
 	}
 }
 
+/* Without memory, say: all stays open, so that it can be tried again. */
+static void give_up(struct union_fs *t)
+{
+	int slots, names;
+
+	if (t->inodes)
+		inode_table_leave(t, &slots, &names);
+	else
+		node_table_leave(t->nodes, &slots, &names);
+	t->nodes = NULL;
+	t->root = NULL;
+}
+
 int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 {
 	int r = node_table_attach(slots_fd, names_fd, &t->nodes);
 
 	if (r < 0)
 		return r;
-	r = inode_table_prepare(t);
+	t->inodes = inode_table_make();
+	r = t->inodes ? 0 : -ENOMEM;
 	if (r == 0) {
-		number_alike(t);
+		inode_table_prepare(t);
+		inode_table_number_alike(t);
 		r = inode_rollback_settle(t);
 	}
 	if (r == 0) {
@@ -274,18 +319,16 @@ int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 		htab_reserve(&t->inodes->unresolved, node_table_count(t->nodes));
 		r = make_all(t);
 	}
-	if (r == 0) {
-		lead_former(t);
-		r = name_all(t);
-	}
+	r = r ?: lead_former(t) ?: name_all(t);
 	if (r == 0)
 		r = take_all_held(t);
 	if (r == 0)
 		r = list_all(t);
-	/* With what there is so far; the mount record of our caller still owns its memory files. */
-	if (r < 0)
-		inode_table_release(t);
-	else
-		drop_unheld(t);
-	return r;
+	if (r < 0) {
+		give_up(t);
+		return r;
+	}
+	note_special(t);
+	drop_unheld(t);
+	return 0;
 }

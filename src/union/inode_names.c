@@ -316,3 +316,15 @@ char *inode_path(struct union_fs *t, struct inode *i)
 	inode_unref(t, parent);
 	return path;
 }
+
+void inode_note_partial(struct union_fs *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->inodes->lock);
+	for (struct list_link *l = i->names.next; l != &i->names; l = l->next) {
+		struct upper_dir *d =
+			__atomic_load_n(&name_of_link(l)->parent->dir, __ATOMIC_ACQUIRE);
+
+		if (d)
+			upper_dir_touch(d);
+	}
+}

@@ -73,6 +73,7 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 	i->is_linked_below = f->is_linked_below;
 	inode_take_found(i, f);
 	s->upper_ino = f->has_upper ? f->upper_ino : 0;
+	node_table_touch(t->nodes, i->id);
 	if (f->has_upper)
 		inode_enter_by_upper_locked(t, i);
 	if (!inode_is_orphan(i))
@@ -110,7 +111,7 @@ static void drop_names_locked(struct union_fs *t, struct inode *i, struct hlink 
 {
 	while (!list_is_empty(&i->names))
 		inode_remove_name_locked(t, name_of_link(i->names.next), free_list);
-	inode_note_nameless_locked(i);
+	inode_note_nameless_locked(t, i);
 }
 
 int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
@@ -140,6 +141,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
 			i->links = is_gone ? INODE_GONE : INODE_ORPHAN;
+			inode_note_special_locked(t, i);
 			/* First: a name that goes may take its directory along, whose slot is not
 			 * free before. */
 			inode_note_orphan_locked(t, i, NULL);

@@ -75,13 +75,12 @@ void inode_rollback_cancel(struct union_fs *t)
 {
 	LOCK_SCOPE(&t->inodes->lock);
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
-		struct node_slot *s = node_table_slot(t->nodes, id);
 		struct inode *i = node_table_object(t->nodes, id);
 
-		if (!s || !i || i->id != id || !i->has_copy)
+		if (!i || i->id != id || !i->has_copy)
 			continue;
 		i->has_copy = false;
-		drop_copy(s);
+		drop_copy(node_table_slot(t->nodes, id));
 	}
 	set_stage(t, NODE_TABLE_STAYS);
 }
@@ -154,7 +153,7 @@ void inode_rollback_each_name(struct union_fs *t,
 		struct inode *i = node_table_object(t->nodes, id);
 		const char *name;
 		uint32_t parent;
-		size_t len = node_table_name(t->nodes, id, &parent, &name);
+		size_t len = i ? node_table_name(t->nodes, id, &parent, &name) : 0;
 
 		if (len && parent)
 			fn(arg, parent, name, len);
@@ -184,6 +183,7 @@ void inode_rollback_end(struct union_fs *t)
 {
 	LOCK_SCOPE(&t->inodes->lock);
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++)
-		forget_name(t, id);
+		if (node_table_object(t->nodes, id))
+			forget_name(t, id);
 	set_stage(t, NODE_TABLE_STAYS);
 }

@@ -111,6 +111,46 @@ int lock_set_enter(struct lock_set *s, uint64_t inode, uint32_t index)
 	return 0;
 }
 
+static uint64_t node_of(const struct lock_set *s, const struct lock_object *o)
+{
+	for (unsigned kind = 0; kind < LOCK_SET_KINDS; kind++)
+		if (o->first[kind] != NO_RECORD)
+			return at(s, o->first[kind])->node;
+	return 0;
+}
+
+static void chain_object(struct hlink *h, void *arg)
+{
+	struct hlink **first = arg;
+
+	h->next = *first;
+	*first = h;
+}
+
+/* fn is given 0 as the node id of an object that has no record. */
+int lock_set_renumber(struct lock_set *s,
+		      uint64_t (*fn)(const struct lock_object *o, uint64_t node, void *arg),
+		      void *arg)
+{
+	struct hlink *first = NULL, *next;
+	struct htab fresh = { 0 };
+
+	htab_reserve(&fresh, s->objects.count);
+	if (!fresh.nbuckets)
+		return -ENOMEM;
+	htab_drain(&s->objects, chain_object, &first);
+	s->objects = fresh;
+	for (struct hlink *h = first; h; h = next) {
+		struct lock_object *o = container_of(h, struct lock_object, link);
+
+		next = h->next;
+		o->inode = fn(o, node_of(s, o), arg);
+		/* It has buckets, so it takes no memory. */
+		(void)htab_insert(&s->objects, &o->link, hash_of(o->inode));
+	}
+	return 0;
+}
+
 static void bring(struct lock_set *s, struct lock_object *o, const struct lock_record *r)
 {
 	insert(s, o, lock_table_bring(s->tab, r));

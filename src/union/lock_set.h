@@ -34,6 +34,10 @@ struct lock_object *lock_set_find(const struct lock_set *s, uint64_t inode);
 /* NULL: no memory. */
 struct lock_object *lock_set_need(struct lock_set *s, uint64_t inode);
 void lock_set_drop_idle(struct lock_set *s, struct lock_object *o);
+/* Give each object the number that fn says. 0; -ENOMEM: nothing has changed. */
+int lock_set_renumber(struct lock_set *s,
+		      uint64_t (*fn)(const struct lock_object *o, uint64_t node, void *arg),
+		      void *arg);
 /* Enter a record of the table. 0 or -ENOMEM. */
 int lock_set_enter(struct lock_set *s, uint64_t inode, uint32_t index);
 

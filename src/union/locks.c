@@ -361,6 +361,14 @@ static void give_up_waiters(struct locks *l, const struct lock_object *o, int re
 	}
 }
 
+static void forget_locked(struct locks *l, struct lock_object *o, struct list_link *told)
+{
+	give_up_waiters(l, o, -ESTALE, told);
+	lock_set_drop_all(&l->set, o);
+	lock_table_commit(l->set.tab);
+	lock_set_drop_idle(&l->set, o);
+}
+
 void locks_forget(struct locks *l, uint64_t inode)
 {
 	struct list_link told;
@@ -369,12 +377,8 @@ void locks_forget(struct locks *l, uint64_t inode)
 	list_init(&told);
 	mutex_lock(&l->lock);
 	o = lock_set_find(&l->set, inode);
-	if (o) {
-		give_up_waiters(l, o, -ESTALE, &told);
-		lock_set_drop_all(&l->set, o);
-		lock_table_commit(l->set.tab);
-		lock_set_drop_idle(&l->set, o);
-	}
+	if (o)
+		forget_locked(l, o, &told);
 	mutex_unlock(&l->lock);
 	tell(&told);
 }
@@ -461,6 +465,38 @@ int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *a
 		lock_table_commit(tab);
 	*ret = a.l;
 	return 0;
+}
+
+static uint64_t number_now(const struct lock_object *o, uint64_t node, void *arg)
+{
+	const struct attaching *a = arg;
+	uint64_t inode;
+
+	if (!node && !list_is_empty(&o->waiters))
+		node = waiter_of(o->waiters.next)->request.node;
+	inode = a->inode_of(node, a->arg);
+	for (struct list_link *k = o->waiters.next; k != &o->waiters; k = k->next)
+		waiter_of(k)->request.inode = inode;
+	return inode;
+}
+
+int locks_renumber(struct locks *l, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg)
+{
+	struct attaching a = { .inode_of = inode_of, .arg = arg };
+	struct list_link told;
+	struct lock_object *o;
+	int r;
+
+	list_init(&told);
+	mutex_lock(&l->lock);
+	r = lock_set_renumber(&l->set, number_now, &a);
+	if (r == 0)
+		l->ended = 0;
+	while (r == 0 && (o = lock_set_find(&l->set, 0)))
+		forget_locked(l, o, &told);
+	mutex_unlock(&l->lock);
+	tell(&told);
+	return r;
 }
 
 int locks_fd(const struct locks *l)

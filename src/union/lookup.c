@@ -2,6 +2,7 @@
 #include "lookup-internal.h"
 
 #include "veneer/base/lock.h"
+#include "veneer/base/minmax.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/union/inode_struct.h"
 #include "veneer/union/restore.h"
@@ -128,9 +129,23 @@ static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret) UNC
 	return r;
 }
 
+/* A partial file occupies what the bytes it shows occupy. Of a copy of another file all are taken
+ * for data: cp looks for holes in a file that occupies less. */
+static void count_blocks_below(struct union_fs *t, struct inode *i, struct stat *st)
+{
+	blkcnt_t below = 0;
+	struct stat lower;
+	uint64_t clip;
+
+	if (i->lower && image_stat(t->image, i->lower, &lower) == 0)
+		below = st->st_size >= lower.st_size ? lower.st_blocks : 0;
+	else if (!i->lower && i->src.below && mapfile_clip(i->src.map, i->src.id, &clip) == 0)
+		below = (blkcnt_t)((MIN(clip, (uint64_t)st->st_size) + 511) / 512);
+	st->st_blocks = MAX(st->st_blocks, below);
+}
+
 int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 {
-	struct stat lower;
 	int r;
 
 	if (i->has_upper) {
@@ -140,11 +155,8 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink &&
 		    !inode_is_orphan(i))
 			r = merged_nlink(t, i, &ret->st_nlink);
-		/* A partial file occupies what the bytes it shows occupy. */
-		if (r == 0 && i->type == DT_REG && i->src.id && i->lower &&
-		    image_stat(t->image, i->lower, &lower) == 0 &&
-		    ret->st_blocks < lower.st_blocks && ret->st_size >= lower.st_size)
-			ret->st_blocks = lower.st_blocks;
+		if (r == 0 && i->type == DT_REG && i->src.id)
+			count_blocks_below(t, i, ret);
 	} else {
 		r = image_stat(t->image, i->lower, ret);
 		/* Without a name, and lower still: no other name of it was seen either. */

@@ -135,7 +135,7 @@ int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struc
 		return r;
 	f->map = t->map;
 	f->id = m->file_id;
-	f->lower = base;
+	f->lower = m->is_copy ? NULL : base;
 	return 0;
 }
 
@@ -168,6 +168,16 @@ static int doubt_partial(struct union_fs *t, int dirfd, const char *name,
 	return xattr_trust_check(t->upper, t->map, fd, &now, low);
 }
 
+/* The lower file gives the number, unless the file is a copy of it: that is a file of its own. */
+static void take_number(struct union_fs *t, const struct partial_xattr *m, struct image_entry *base,
+			struct inode_found *f)
+{
+	if (m->is_copy)
+		return;
+	f->lower = base;
+	f->ino = image_ino(t->image, base);
+}
+
 /* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
 static void resolve_complete(struct union_fs *t, const struct partial_xattr *m,
 			     struct image_entry *base, struct inode_found *f)
@@ -176,8 +186,7 @@ static void resolve_complete(struct union_fs *t, const struct partial_xattr *m,
 	f->id = m->file_id;
 	if (!base)
 		return;
-	f->lower = base;
-	f->ino = image_ino(t->image, base);
+	take_number(t, m, base, f);
 	if (image_source(t->image, base, &f->below) < 0)
 		f->below = NULL;
 }
@@ -236,8 +245,7 @@ static int resolve_partial(struct union_fs *t, const struct place *p, const stru
 		return r == -ENOENT ? -EUCLEAN : r;
 	f->map = t->map;
 	f->id = m->file_id;
-	f->lower = base;
-	f->ino = image_ino(t->image, base);
+	take_number(t, m, base, f);
 	return 0;
 }
 
@@ -338,11 +346,12 @@ static int resolve_in(struct union_fs *t, const struct place *p, struct image_en
 int lookup_find_upper(struct union_fs *t, struct inode *dir, const char *name,
 		      struct image_entry *below, struct inode_found *f, struct stat *st)
 {
-	const struct place p = { dir, upper_pin(t, dir), name };
+	const int fd = upper_pin(t, dir);
+	const struct place p = { dir, fd < 0 ? fd : upper_dirfd(t, dir, fd, name), name };
 	int r;
 
-	if (p.fd < 0)
-		return p.fd;
+	if (fd < 0)
+		return fd;
 	r = resolve_in(t, &p, below, f, st);
 	if (r == -EACCES) {
 		/* A mode that keeps what the entry says of itself from us, too. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a node table: node_table.c changes it, node_table_load.c takes one over. */
+/* The inside of a node table: node_table.c changes it, node_table_load.c takes one over,
+ * node_table_share.c has what is in this process alone. */
 #pragma once
 
 #include "veneer/union/node_table.h"
@@ -44,6 +45,8 @@ struct node_table {
 	uint64_t names_end;
 	/* By class: offset of a free piece, chained through its first bytes; 0: none. */
 	uint64_t free_names[NAME_CLASS_MAX + 1];
+	struct node_table_touched *touched; /* node_table_share.c; NULL: nobody asks */
+	bool has_stale_name; /* a slot still leads to a name that its inode has lost */
 };
 
 _Static_assert(sizeof(struct node_slot) == 64, "a slot is one cache line");
@@ -55,7 +58,8 @@ static inline struct node_slot *node_table_slot_at(const struct node_table *t, u
 	return (struct node_slot *)t->slots.base + id;
 }
 
-/* Reserve address space for a table whose memory files are given, or for new ones (-1). */
+/* Reserve address space for a table in these memory files, or in new ones (-1). On failure those
+ * that were given stay the caller's. */
 int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret);
 /* Map so much of both files, making them longer if need be. */
 int node_table_grow_slots(struct node_table *t, size_t n);
@@ -64,3 +68,14 @@ int node_table_grow_names(struct node_table *t, uint64_t bytes);
 unsigned node_table_name_class(size_t bytes);
 void node_table_free_piece(struct node_table *t, uint64_t off, unsigned class);
 void node_table_count_memory(const struct node_table *t, int sign);
+/* Room for the objects of so many bytes. 0 or -ENOMEM. */
+int node_table_grow_objects(struct node_table *t, size_t need);
+/* Address space for the objects of all slots that there can be. NULL: none. */
+void **node_table_reserve_objects(void);
+void node_table_free_objects(struct node_table *t);
+/* What its inode is made of changes. */
+static inline void node_table_note_change(struct node_table *t, uint32_t id)
+{
+	if (t->touched)
+		node_table_touch(t, id);
+}

@@ -66,11 +66,8 @@ int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret)
 	struct node_table *t = calloc(1, sizeof(*t));
 	int r;
 
-	if (!t) {
-		closep(&slots_fd);
-		closep(&names_fd);
+	if (!t)
 		return -ENOMEM;
-	}
 	t->end = NODE_TABLE_ROOT;
 	t->names_end = NAMES_BEGIN;
 	t->names.memfd = names_fd;
@@ -78,16 +75,13 @@ int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret)
 		       (size_t)NODE_TABLE_SLOTS_MAX * sizeof(struct node_slot));
 	if (r == 0)
 		r = arena_init(&t->names, names_fd, "veneer-names", NODE_TABLE_NAMES_MAX);
-	if (r == 0) {
-		t->objects = mmap(NULL, NODE_TABLE_SLOTS_MAX * sizeof(void *), PROT_NONE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (t->objects == MAP_FAILED) {
-			t->objects = NULL;
-			r = -errno;
-		}
-	}
+	if (r == 0 && !(t->objects = node_table_reserve_objects()))
+		r = -ENOMEM;
 	if (r < 0) {
-		node_table_free(t);
+		if (slots_fd >= 0)
+			node_table_leave(t, &slots_fd, &names_fd);
+		else
+			node_table_free(t);
 		return r;
 	}
 	*ret = t;
@@ -130,8 +124,8 @@ void node_table_free(struct node_table *t)
 	node_table_count_memory(t, -1);
 	arena_release(&t->slots);
 	arena_release(&t->names);
-	if (t->objects)
-		munmap(t->objects, NODE_TABLE_SLOTS_MAX * sizeof(void *));
+	node_table_touch_end(t);
+	node_table_free_objects(t);
 	free(t);
 }
 
@@ -148,24 +142,11 @@ void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names)
 	*ret_names = t->names.memfd;
 }
 
-/* The pointers grow as the slots do: address space is free, committed memory is not. */
-static int objects_grow(struct node_table *t, size_t need)
-{
-	while (t->objects_mapped < need) {
-		if (mprotect((char *)t->objects + t->objects_mapped, NODE_TABLE_STEP,
-			     PROT_READ | PROT_WRITE) < 0)
-			return -errno;
-		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODE_TABLE_STEP,
-				 __ATOMIC_RELEASE);
-	}
-	return 0;
-}
-
 int node_table_grow_slots(struct node_table *t, size_t n)
 {
 	int r = arena_grow(&t->slots, n * sizeof(struct node_slot));
 
-	return r < 0 ? r : objects_grow(t, n * sizeof(void *));
+	return r < 0 ? r : node_table_grow_objects(t, n * sizeof(void *));
 }
 
 int node_table_grow_names(struct node_table *t, uint64_t bytes)
@@ -203,6 +184,7 @@ int node_table_alloc(struct node_table *t, uint32_t *ret_id)
 	memset((char *)s + offsetof(struct node_slot, name_off), 0,
 	       sizeof(*s) - offsetof(struct node_slot, name_off));
 	node_table_set_state(s, NODE_LOWER);
+	node_table_note_change(t, id);
 	t->count++;
 	*ret_id = id;
 	return 0;
@@ -213,7 +195,7 @@ void node_table_release(struct node_table *t, uint32_t id)
 	struct node_slot *s = node_table_slot_at(t, id);
 
 	node_table_set_state(s, NODE_FREE);
-	node_table_clear_name(t, id);
+	node_table_clear_name(t, id); /* notes the change */
 	s->successor = t->free_head;
 	t->free_head = id;
 	t->objects[id] = NULL;
@@ -287,9 +269,10 @@ static void lead_to(struct node_table *t, struct node_slot *s, uint32_t off)
 void node_table_clear_name(struct node_table *t, uint32_t id)
 {
 	lead_to(t, node_table_slot_at(t, id), 0);
+	node_table_note_change(t, id);
 }
 
-int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name)
+static int set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name)
 {
 	size_t len = strlen(name);
 	struct name_record *rec;
@@ -306,7 +289,16 @@ int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, cons
 	rec->len = (uint16_t)len;
 	memcpy(rec->bytes, name, len);
 	lead_to(t, node_table_slot_at(t, id), off);
+	node_table_note_change(t, id);
 	return 0;
+}
+
+int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name)
+{
+	int r = set_name(t, id, parent, name);
+
+	t->has_stale_name |= r < 0 && r != -EINVAL;
+	return r;
 }
 
 size_t node_table_name(struct node_table *t, uint32_t id, uint32_t *ret_parent, const char **ret)

@@ -294,7 +294,7 @@ int node_table_attach(int slots_fd, int names_fd, struct node_table **ret)
 		/* Nothing of it has been counted yet. */
 		t->end = NODE_TABLE_ROOT;
 		t->names_end = NAMES_BEGIN;
-		node_table_free(t);
+		node_table_leave(t, &slots_fd, &names_fd);
 		return r;
 	}
 	node_table_count_memory(t, 1);

@@ -143,11 +143,21 @@ static int way_find(struct union_fs *t, struct inode *i, struct way *w)
 	}
 }
 
-/* Open one step down. -ESTALE: the name leads to something else. */
-static int open_step(const struct union_fs *t, struct step *s, int dirfd)
+int upper_dirfd(const struct union_fs *t, const struct inode *dir, int fd, const char *name)
 {
 	struct stat st;
-	int fd = open_at(dirfd, s->name, open_flags(t, s->i));
+
+	return t->rest && dir == t->root && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+			       errno == ENOENT
+		       ? t->rest->rootfd
+		       : fd;
+}
+
+/* Open one step down. -ESTALE: the name leads to something else. */
+static int open_step(const struct union_fs *t, struct step *s, const struct inode *dir, int dirfd)
+{
+	struct stat st;
+	int fd = open_at(upper_dirfd(t, dir, dirfd, s->name), s->name, open_flags(t, s->i));
 
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ENXIO ? -ESTALE
@@ -166,7 +176,7 @@ static int pin_by_names(struct union_fs *t, struct inode *i)
 
 	for (size_t k = w.n; fd >= 0 && k-- > 0;) {
 		struct inode *above = k + 1 < w.n ? w.steps[k + 1].i : w.top;
-		int next = open_step(t, &w.steps[k], fd);
+		int next = open_step(t, &w.steps[k], above, fd);
 
 		fd_cache_unpin(&above->src.fd);
 		fd = next;
@@ -270,7 +280,6 @@ int upper_hold(struct union_fs *t, struct inode *i)
 		return r;
 	}
 	inode_note_held(t, i, r);
-	i->is_held = true;
 	return 0;
 }
 
@@ -278,14 +287,12 @@ void upper_hold_fresh(struct union_fs *t, struct inode *i, int fd)
 {
 	quieten(t, i, fd);
 	inode_note_held(t, i, fd_cache_fill(&i->src.fd, fd));
-	i->is_held = true;
 }
 
 void upper_let_go(struct union_fs *t, struct inode *i)
 {
 	if (!i->is_held || inode_is_orphan(i))
 		return;
-	i->is_held = false;
 	inode_note_held(t, i, -1);
 	fd_cache_unpin(&i->src.fd);
 	fd_cache_unhold(&t->held);
@@ -300,7 +307,9 @@ int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 	if (fd < 0 && i != t->root && inode_any_name(t, i, &parent, name) == 0) {
 		/* Cheaper than opening it, and right nearly always; opening settles the rest. */
 		fd = upper_pin(t, parent);
-		r = fd < 0 ? fd : mode_relax_stat(fd, name, AT_SYMLINK_NOFOLLOW, ret);
+		r = fd < 0 ? fd
+			   : mode_relax_stat(upper_dirfd(t, parent, fd, name), name,
+					     AT_SYMLINK_NOFOLLOW, ret);
 		if (fd >= 0)
 			fd_cache_unpin(&parent->src.fd);
 		inode_unref(t, parent);
@@ -313,6 +322,8 @@ int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 	if (fd < 0)
 		return fd;
 	r = mode_relax_stat(fd, "", AT_EMPTY_PATH, ret);
+	if (r == 0 && i == t->root && t->rest && t->rest->root_mtime.tv_sec)
+		ret->st_mtim = t->rest->root_mtime;
 	fd_cache_unpin(&i->src.fd);
 	return r;
 }
@@ -386,6 +397,8 @@ int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 		return fd;
 	}
 	r = mirror(t, dir, fd, d);
+	if (r == 0 && dir == t->root && t->rest)
+		r = mirror(t, dir, t->rest->rootfd, d);
 	upper_dir_note_default_acl(d, xattr_get(fd, "", UPPER_DEFAULT_ACL, NULL, 0) > 0);
 	fd_cache_unpin(&dir->src.fd);
 	if (r < 0) {

@@ -332,6 +332,11 @@ ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, c
 	return d->nsubdirs;
 }
 
+void upper_dir_touch(struct upper_dir *d)
+{
+	d->version++;
+}
+
 uint64_t upper_dir_version(struct upper_dir *d)
 {
 	return d->version;

@@ -153,7 +153,7 @@ def test_an_estimate_counts_what_is_run():
     assert runner.estimate([Some()], every, True) == 2 * 2 * 0.5 + runner.SET_UP_S
 
 
-@pytest.mark.parametrize("quick,minutes", [(False, 205), (True, 13)])
+@pytest.mark.parametrize("quick,minutes", [(False, 185), (True, 13)])
 def test_a_run_of_all_fits_its_time(quick, minutes):
     there = [d for d in drivers.every_driver() if d.name != "dm-thin"]
     assert runner.estimate(scenarios.EVERY, there, quick) < minutes * 60

@@ -198,6 +198,36 @@ def test_the_texts_have_a_place_for_the_tables(name):
         assert publish.MARK.search(f.read())
 
 
+def published(rows, drivers_of=("native", "overlayfs", "veneer")):
+    """A record with these (scenario, row, metric, unit), in rounds of 1 and 3."""
+    log = [{"identity": {"quick": False},
+            "environment": {"cpus": 2, "processor": "P", "kernel": "K", "date": "2026-11-27 11:45", "commit": "abc"}}]
+    log += [{"done": [s, "cell", driver, i], "samples": [[row, metric, unit, False, [1 + 2 * i]]]}
+            for s, row, metric, unit in rows for driver in drivers_of for i in (0, 1)]
+    return record.Found(log)
+
+
+def test_readme_has_few_rows_and_each_is_a_headline():
+    headlines = {row[1:] for s in scenarios.EVERY for row in s.headline}
+    assert 8 <= len(publish.DECIDING) <= 10
+    assert {row[1:] for row in publish.DECIDING} <= headlines
+
+
+def test_readme_names_a_caption_for_each_plot():
+    found = published([("hpmapper/cow", "hpmapper/cow/1G", "open+pwrite+close", "us")])
+    text = publish.wrapped(publish.readme_part(found, {"hpmapper-cow": "One line."}))
+    assert "| first write of 4 KiB, file of 1 GiB [us] | 2 | 2 | - | - |" in text
+    assert "doc/performance/hpmapper-cow.svg)\n\nOne line." in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith(("|", "!"))) <= 80
+
+
+def test_the_summary_has_all_headlines_and_headings_stay_whole():
+    found = published([("hpmapper/cow", "hpmapper/cow/1G", "open+pwrite+close", "us"),
+                       ("meta/files", "meta/files/tar x", "time", "s")])
+    lines = publish.wrapped(publish.summary(found, scenarios.EVERY) + "\n\n\n## The run\n\n").splitlines()
+    assert lines[0] == "## In short" and lines[-1] == "## The run" and len(lines) == 8
+
+
 @pytest.mark.parametrize("s", scenarios.EVERY, ids=lambda s: s.name)
 def test_a_scenario_says_what_it_is(s):
     assert "/" in s.name and s.title and len(s.origin) > 100

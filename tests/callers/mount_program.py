@@ -15,10 +15,11 @@ SMALL_GROWTH = 512 << 10
 
 # A server of a test is where the test is, and is counted and ended with it.
 # Root's server is this run's own: in /run/veneer another test's may serve, or a developer's.
-WRAPPER = """#!/bin/sh
-export VENEER_CGROUP=
+ENVIRONMENT = """export VENEER_CGROUP=
 [ "$(id -u)" != 0 ] || ! [ -w /run ] || export VENEER_RUNTIME_DIR={base}/server
-{{
+"""
+WRAPPER = """#!/bin/sh
+""" + ENVIRONMENT + """{{
 	echo "call: pid $$, uid $(id -u), cwd $PWD"
 	for arg; do printf '    [%s]\\n' "$arg"; done
 }} >> {log}
@@ -34,6 +35,7 @@ class MountProgram:
         assert os.path.exists(source), "no %s; set VENEER_BIN_DIR" % source
         self.is_veneer = os.path.exists(os.path.join(bin_dir, "veneer"))
         self.bin = os.path.join(base, "program")
+        self.setup = ENVIRONMENT.format(base=base) + "PATH=%s:$PATH\n" % self.bin  # of a script that calls it by name
         os.mkdir(self.bin, 0o755)
         self.copies = []
         for name in ("veneer", "fuse-overlayfs"):

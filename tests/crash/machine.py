@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine whose power can be cut: a disk with lower, upper and work directories, a union of them,
 and a boot id that changes with each boot."""
+import contextlib
 import hashlib
 import os
 import shutil
@@ -45,10 +46,10 @@ def state_of(root):
 
 
 class View:
-    """A union after a power cut, to be looked at."""
+    """A union after a power cut, to be looked at; way says what the picture's upper is in it."""
 
-    def __init__(self, path):
-        self.path, self.problems = path, []
+    def __init__(self, path, way=""):
+        self.path, self.way, self.problems = path, way, []
 
     def read(self, name):
         """The file's bytes; None if it is not there."""
@@ -134,6 +135,14 @@ class Machine:
         self._latest = union
         return union.start(*options)
 
+    @contextlib.contextmanager
+    def showing(self, layers):
+        """A view of these layers alone, topmost first."""
+        self._union = self._latest = Mount(self._program, layers, None, None, self.mnt, self.log_path, self._watchdog)
+        self._latest.start()
+        yield View(self.mnt)
+        self.stop()
+
     def stop(self):
         """Unmount in good order."""
         union, self._union = self._union, None
@@ -151,22 +160,23 @@ class Machine:
         self.boot.reboot()
         self.disk = Disk(self.host, self.kind, self.disk.path, picture.image)
 
-    def examine(self, pictures, look, *options, prepare=None):
+    def examine(self, pictures, look, *options, prepare=None, afterwards=None):
         """Look at each picture as a lower, as an upper, and once more after a clean unmount.
 
         look(view, picture) adds to view.problems; prepare() does what must be done to the disk
-        before. The machine is switched off for good.
+        before; afterwards(picture) goes on with the disk and returns its problems. The machine is
+        switched off for good.
         """
         self.stop()
         self.disk.close()
         problems = []
         for picture in pictures:
             problems += [f"picture {picture.number} of {len(pictures)}, {line}"
-                         for line in self._examine_one(picture, look, options, prepare)]
+                         for line in self._examine_one(picture, look, options, prepare, afterwards)]
         shown = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"][:len(problems) > _SHOWN]
         assert not problems, "\n".join([f"on {self.kind}:"] + shown)
 
-    def _examine_one(self, picture, look, options, prepare):
+    def _examine_one(self, picture, look, options, prepare, afterwards):
         self.disk = Disk(self.host, self.kind, self.disk.path, picture.image)
         if prepare:
             prepare()
@@ -177,7 +187,7 @@ class Machine:
         for way in ("as a lower", "as the upper", "after a clean unmount"):
             self.boot.reboot()
             self._union = self._mount(self.disk.path, options, way == "as a lower")
-            view = View(self.mnt)
+            view = View(self.mnt, way)
             look(view, picture)
             contents.append(view.contents())
             self.stop()
@@ -188,6 +198,8 @@ class Machine:
             elif contents[-1] != contents[-2]:
                 problems.append(f"{way}: other than before: " + _difference(*contents[-2:]))
         problems += self._check()
+        if afterwards:
+            problems += [f"afterwards: {line}" for line in afterwards(picture)] + self._check()
         changes = treestate.differences(self._lower_state, state_of(self.lower))
         problems += [f"the lower changed: {line}" for line in changes[:_SHOWN]]
         self.disk.close()

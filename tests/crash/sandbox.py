@@ -15,6 +15,7 @@ from recording import NEVER, RecordedFile, Recording, allowed, pattern
 
 BLOCK = 4096
 MIDDLE = 9 * BLOCK + 3500
+WHOLE = 33 * BLOCK + 700  # large enough for a copy of it to refer to its blocks
 SMALL = 5000
 XATTR = "user.crash"
 
@@ -27,6 +28,13 @@ class Thing:
         self.attributes = {"mode": [(NEVER, NEVER, mode)], XATTR: [(NEVER, NEVER, None)]}
         self.syncs = []
         self.last_event = 0
+
+    def copy(self):
+        """Another that begins as this one is now."""
+        recording = self.recording and Recording(bytes(self.recording.now), self.recording.unit)
+        copied = Thing(self.kind, self.attributes["mode"][-1][2], recording, self.target)
+        copied.attributes[XATTR] = [(NEVER, NEVER, self.attributes[XATTR][-1][2])]
+        return copied
 
     def attribute_problems(self, path, status, picture):
         found = {"mode": stat.S_IMODE(status.st_mode), XATTR: _xattr(path)}
@@ -66,11 +74,17 @@ class Sandbox:
             (self.root / path).mkdir()
             names[path] = Thing("dir", 0o755)
         for path, size in (("big", MIDDLE), ("other", MIDDLE), ("small", SMALL), ("d/in", MIDDLE),
-                           ("hard1", MIDDLE)):
+                           ("hard1", MIDDLE), ("whole", WHOLE)):
             names[path] = self._lower_file(path, size)
         os.link(self.root / "hard1", self.root / "hard2")
         names["hard2"] = names["hard1"]
+        self._past = []
+        self._begin(names)
+
+    def _begin(self, names):
+        """Its history: all that was before is on the disk for good."""
         self._events, self._floors = [(NEVER, NEVER, names)], []
+        self._past.append((time.monotonic(), self._events, self._floors))
 
     def _lower_file(self, path, size):
         data = pattern(0, size, 0)
@@ -87,8 +101,17 @@ class Sandbox:
         for path, status in _walk(union / self.name).items():
             things.setdefault(status.st_ino, self._thing(union / self.name / path, status))
             names[path] = things[status.st_ino]
-        self._events, self._floors = [(NEVER, NEVER, names)], []
+        self._begin(names)
         self.deeds.append("power cut")
+
+    def frozen(self):
+        """Its names, of things that stay what these are now."""
+        return _copies(self.names)
+
+    def went_back(self, names):
+        """To what it was when these were frozen, and that is on the disk."""
+        self._begin(_copies(names))
+        self.deeds.append("went back")
 
     def _thing(self, path, status):
         kind = _kind(status)
@@ -151,10 +174,13 @@ class Sandbox:
 
     def all_synced_below(self, start, end):
         """sync(2), of which a mount hears nothing."""
+        self.all_synced(start, end, Recording.synced_below)
+
+    def all_synced(self, start, end, synced=Recording.synced):
         for thing in set(self.names.values()):
             thing.syncs.append((start, end))
             if thing.recording:
-                thing.recording.synced_below(start, end)
+                synced(thing.recording, start, end)
         self._floors.append((end, len(self._events) - 1))
 
     def forget_syncs_of_cut_blocks(self):
@@ -166,12 +192,17 @@ class Sandbox:
 
     def problems(self, view, picture):
         """The differences from an allowed state; of all allowed moments, the one with the fewest."""
-        floor = max((i for end, i in self._floors if end <= picture.start), default=0)
-        last = max(i for i, event in enumerate(self._events) if event[0] <= picture.end)
+        events, floors = [past[1:] for past in self._past if past[0] <= picture.start][-1]
+        floor = max((i for end, i in floors if end <= picture.start), default=0)
+        last = max(i for i, event in enumerate(events) if event[0] <= picture.end)
+        return self._fewest(view, [events[i][2] for i in range(floor, last + 1)], picture)
+
+    def problems_of_frozen(self, view, names, picture):
+        return self._fewest(view, [names], picture)
+
+    def _fewest(self, view, may_be, picture):
         found = _walk(view.path / self.name)
-        looks = [self._compare(view, found, self._events[i][2], picture)
-                 for i in range(floor, last + 1)]
-        best = min(looks, key=len)
+        best = min((self._compare(view, found, names, picture) for names in may_be), key=len)
         return [f"{self.name} [{', '.join(self.deeds)}]: {line}" for line in best]
 
     def _compare(self, view, found, names, picture):
@@ -195,6 +226,11 @@ class Sandbox:
     def _bytes_problems(self, view, path, thing, picture):
         got = view.read(f"{self.name}/{path}")
         return ["unreadable"] if got is None else thing.recording.violations(got, picture)
+
+
+def _copies(names):
+    copies = {thing: thing.copy() for thing in names.values()}
+    return {path: copies[thing] for path, thing in names.items()}
 
 
 def _walk(root):

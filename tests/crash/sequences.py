@@ -145,6 +145,24 @@ class Player:
         self._subject = path
         self._write_at(path, 0, SMALL)
 
+    def _copy(self):
+        """As cp does it, or piece by piece: mostly of a file that was not changed."""
+        box, path = self._box, self._free_name()
+        source = "whole" if "whole" in box.paths("file") and self._dice.random() < 0.7 else self._file()
+        thing, data = Thing("file", 0o644, Recording(b"", box.unit)), bytes(box.names[source].recording.now)
+        a, made = os.open(box.at(source), os.O_RDONLY), []
+        box.change_names(lambda: made.append(os.open(box.at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)), {path: thing}, ())
+        start, done, piece = time.monotonic(), 0, self._dice.choice((1 << 30, 16 * BLOCK))
+        while done < len(data):
+            done += os.copy_file_range(a, made[0], piece, done, done)
+        end = time.monotonic()
+        os.close(a)
+        os.close(made[0])
+        thing.recording.now[:] = data
+        thing.recording.changed(start, end, 0, len(data))
+        thing.recording.grown(start, end, 0)
+        self._subject = path
+
     def _rename_to(self, path, target):
         box = self._box
         if path == target:
@@ -277,8 +295,19 @@ class Alphabet:
         return sequences
 
 
+    def around(self, dice, count, keeping):
+        """One operation, or two, each followed by one of `keeping`; then another."""
+        sequences = []
+        for _ in range(count):
+            steps = []
+            for _ in range(dice.choice((1, 2))):
+                steps += [(dice.choice(self.operations), dice.choice(self.syncs)), (dice.choice(keeping), "none")]
+            sequences.append((*steps, (dice.choice(self.operations), dice.choice(self.syncs))))
+        return sequences
+
+
 ALPHABET = Alphabet(
     ("write", "write_past", "overwrite", "truncate_down", "truncate_up", "cut_and_grow", "punch",
-     "zero_range", "fallocate", "fallocate_keep", "store", "create", "rename", "rename_over",
+     "zero_range", "fallocate", "fallocate_keep", "store", "create", "copy", "rename", "rename_over",
      "rename_dir", "link", "unlink", "mkdir", "rmdir", "symlink", "setxattr", "chmod"),
     ("none", "file", "dir", "root", "all", "stranger", "map"))

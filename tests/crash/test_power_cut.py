@@ -364,7 +364,7 @@ def test_nor_does_an_emptied_file_that_the_kernel_writes_itself(machine, picture
 
 @on("ext4", "xfs", many=("ext4", "xfs"))
 def test_nor_if_it_was_sync_that_had_the_write_on_disk(machine, pictures):
-    """Of which a mount hears nothing (btrfs, and blocks of 1 KiB: doc/DESIGN.md, section 7)."""
+    """Of which a mount hears nothing (btrfs, and blocks of 1 KiB: doc/internals/map.md)."""
     recordings = {how: make_lower(machine, how, MIDDLE) for how in _HOLES}
     union = machine.start()
     with contextlib.ExitStack() as files:

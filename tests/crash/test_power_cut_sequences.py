@@ -8,12 +8,15 @@ import random
 
 import pytest
 
+from keeper import Keeper, problems_of_kept
 from sandbox import Sandbox
 from scenario import BLOCK
 from sequences import ALPHABET, Player
+from snapshots import served
 
 SEED = int(os.environ.get("VENEER_CRASH_SEED") or random.randrange(1 << 32))
 _BATCH = 22
+_KEEPING = 10  # in a batch with snapshots
 _SHOWN = 3
 _points = []
 
@@ -40,7 +43,7 @@ def play(machine, boxes, sequences, dice, share, is_volatile=False):
     return taken
 
 
-def examine(machine, boxes, taken):
+def examine(machine, boxes, taken, afterwards=None):
     """Each picture tells of all sequences begun by then."""
     begun = {picture.number: count for picture, count in taken}
 
@@ -49,7 +52,7 @@ def examine(machine, boxes, taken):
             lines = box.problems(view, picture)[:_SHOWN]
             view.problems += [f"seed {SEED}: {line}" for line in lines]
     machine.examine([picture for picture, _ in taken], look,
-                    prepare=machine.forget_volatile)
+                    prepare=machine.forget_volatile, afterwards=afterwards)
     _points.append(sum(begun.values()))
     print(f"{len(taken)} pictures, {_points[-1]} crash points")
 
@@ -107,6 +110,40 @@ def test_volatile_loses_what_was_new_alone(machine, batch, share):
     """After the volatile mark was removed, each block is old or new."""
     dice = random.Random(f"{SEED} {machine.kind} volatile {batch}")
     cut_power(machine, ALPHABET.some(dice, _BATCH), f"volatile {batch}", share, "volatile")
+
+
+def play_keeping(machine, boxes, sequences, dice, share, server):
+    """As play(), and what snapshots there were at each picture."""
+    player, taken, kept = Keeper(machine, boxes, dice, server), [], {}
+
+    def at_point(is_last=False):
+        if is_last or dice.random() < share:
+            taken.append((machine.cut(), len(boxes)))
+            kept[taken[-1][0].number] = player.kept()
+    for box in boxes:
+        box.enter(machine.mnt)
+    for box, sequence in zip(boxes, sequences):
+        player.play(box, sequence, at_point)
+    at_point(True)
+    return taken, kept
+
+
+@batches(1, 16)
+@pytest.mark.parametrize("keeping", [("snapshot", "squash"), ("snapshot", "squash", "rollback")], ids=["squash", "rollback"])
+def test_snapshots_in_between(machine, veneer_bin, watchdog, batch, share, keeping, tmp_path):
+    """What was done before a snapshot is in it, and on the disk; squash changes nothing; and what was gone back to is
+    shown."""
+    dice = random.Random(f"{SEED} {machine.kind} keeping {batch} {keeping}")
+    boxes = make_boxes(machine, _KEEPING)
+    sequences = ALPHABET.around(dice, _KEEPING, keeping)
+    with served(machine, veneer_bin, tmp_path / "run", watchdog) as server:
+        machine.start("branches=on")
+        taken, kept = play_keeping(machine, boxes, sequences, dice, share + 0.1, server)
+
+    def afterwards(picture):
+        found = problems_of_kept(machine, veneer_bin, boxes, kept[picture.number], picture, dice)
+        return [f"seed {SEED}: {line}" for line in found[:_SHOWN]]
+    examine(machine, boxes, taken, afterwards)
 
 
 @pytest.mark.slow

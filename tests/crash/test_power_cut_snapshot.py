@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import subprocess
 import time
 
 import pytest
@@ -12,10 +11,10 @@ from load import ThreadWorker, pictures_under
 from machine import state_of
 from recording import RecordedFile, pattern
 from scenario import BLOCK, LARGE, MIDDLE, make_lower, on
-from support import linux, treestate
-from support.shared import SharedServer
+from snapshots import served, tell
+from support import treestate
+from support.snapshots import BRANCHES
 
-_BRANCHES = ".wh..wh.branches"
 _MAP = ".wh..wh.veneer"
 _FILES = 3
 _PAUSE_S = 0.03  # between two snapshots
@@ -24,7 +23,7 @@ _LOOKS = 8  # at snapshots of each picture, the newest among them
 
 def _snapshots(upper):
     """{name: id} by the chain."""
-    chain = upper / _BRANCHES / "chain"
+    chain = upper / BRANCHES / "chain"
     if not chain.exists():
         return {}
     return {e["name"]: e["id"] for e in json.loads(chain.read_text().splitlines()[0])["snapshots"]}
@@ -38,9 +37,8 @@ class Taker:
 
     def __call__(self, is_stopped):
         while not is_stopped():
-            done = subprocess.run([self.server.program, "snapshot", self.machine.mnt], stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, **self.server.environment}, check=True)
-            place = self.machine.upper / _BRANCHES / _snapshots(self.machine.upper)[done.stdout.strip()]
+            name = tell(self.server, "snapshot", self.machine.mnt)
+            place = self.machine.upper / BRANCHES / _snapshots(self.machine.upper)[name]
             self.taken.append((time.monotonic(), place.name, state_of(place)))
             time.sleep(_PAUSE_S)
 
@@ -49,7 +47,7 @@ class Taker:
         older = there[:-_LOOKS // 2]
         for number, state in there[-_LOOKS // 2:] + random.sample(older, min(len(older), _LOOKS // 2)):
             # Its last renaming is synced by nobody, nor is that the map has lost its first name.
-            places = [path for path in (self.machine.upper / _BRANCHES).glob(f"{number}*")]
+            places = [path for path in (self.machine.upper / BRANCHES).glob(f"{number}*")]
             view.must(len(places) == 1, f"snapshot {number} is not there")
             for place in places:
                 lines = [line for line in treestate.differences(state, state_of(place)) if not line.startswith((".: ctime", f"{_MAP}: ctime", f"{_MAP}: nlink"))]
@@ -85,20 +83,12 @@ def _rename(machine):
 def test_snapshots_under_load(machine, veneer_bin, watchdog, pictures, options, tmp_path):
     recordings = {f"f{k}": make_lower(machine, f"f{k}", LARGE) for k in range(_FILES)}
     (machine.lower / "sub").mkdir()
-    machine.note_lower()
-    server = SharedServer(veneer_bin, tmp_path / "run", watchdog)
-    server.ensure()
-    disk = machine.disk.path
-    subprocess.run([veneer_bin, "-o", f"lowerdir={disk}/lower,upperdir={disk}/upper,workdir={disk}/work,{options}", machine.mnt],
-                   env={**os.environ, **server.environment}, check=True)
-    taker = Taker(machine, server)
-    workers = [ThreadWorker(taker), ThreadWorker(_rename(machine))]
-    workers += [ThreadWorker(_write(machine, recording, name, random.Random(name))) for name, recording in recordings.items()]
-    try:
+    with served(machine, veneer_bin, tmp_path / "run", watchdog) as server:
+        machine.start(options)
+        taker = Taker(machine, server)
+        workers = [ThreadWorker(taker), ThreadWorker(_rename(machine))]
+        workers += [ThreadWorker(_write(machine, recording, name, random.Random(name))) for name, recording in recordings.items()]
         taken = pictures_under(machine, workers, pictures, pause_s=0.2)
-    finally:
-        linux.umount(machine.mnt)
-        server.stop()
     assert len(taker.taken) > 1
 
     def look(view, picture):

@@ -3,6 +3,7 @@
 
 VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory to test in, VENEER_FAULT_SEED the seed
 of the sample, VENEER_FAULT_STEPS the steps to do (default: all)."""
+import itertools
 import os
 import pathlib
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 
 import pytest
 
+_numbers = itertools.count()
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [os.path.dirname(__file__), str(_REPOSITORY / "tests" / "integration")]
 
@@ -60,3 +62,10 @@ def control(session_dir, veneer_bin):
     library = pathlib.Path(veneer_bin).parent / "tests" / "fault" / "libveneer-fault.so"
     assert library.exists(), f"{library} is not there: build it"
     return Control(session_dir / "control", library, veneer_bin)
+
+
+@pytest.fixture
+def base(session_dir):
+    path = session_dir / f"t{next(_numbers)}"
+    path.mkdir(mode=0o755)
+    return path

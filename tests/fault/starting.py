@@ -17,6 +17,18 @@ _LIMIT_S = 30
 _END_S = 10
 
 
+def ensure(server, environment):
+    """Start a server, where there is none, with these variables besides."""
+    saved = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        server.ensure()
+    finally:
+        for name, value in saved.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    server.watch()
+
+
 class Starting:
     """kind: "standalone", a process of its own; "client" and "server", of the shared server which of the two fails."""
 
@@ -47,15 +59,7 @@ class Starting:
 
     def _ensure_server(self):
         if self.server:
-            with_library = self.control.environment if self.kind == "server" else {}
-            saved = {name: os.environ.get(name) for name in with_library}
-            os.environ.update(with_library)
-            try:
-                self.server.ensure()
-            finally:
-                for name, value in saved.items():
-                    os.environ.pop(name) if value is None else os.environ.update({name: value})
-            self.server.watch()
+            ensure(self.server, self.control.environment if self.kind == "server" else {})
 
     def mount(self, which=None, nth=0, error=0, times=1):
         """Whether it is mounted, the exit code, and what was said."""

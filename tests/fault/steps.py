@@ -225,6 +225,13 @@ def copy_range(root):
         return os.copy_file_range(source, fd, 2 * BLOCK, 0, BLOCK)
 
 
+@step(is_large=True, is_piecewise=True)
+def copy_whole(root):
+    """As cp does it: the new file refers to the blocks of the other."""
+    with opened(root / "large", os.O_RDONLY) as source, opened(root / "new", os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+        return os.copy_file_range(source, fd, 1 << 30, 0, 0)
+
+
 @step(changed)
 def seek(root):
     with opened(root / "part", os.O_RDONLY) as fd:

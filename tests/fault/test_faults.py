@@ -3,21 +3,19 @@
 with an errno that says why, and nothing else may happen."""
 import itertools
 import os
-import random
 import time
-from errno import EINTR, EIO, ENOMEM, ENOSPC
+from errno import EIO, ENOMEM, ENOSPC
 
 import pytest
 
 import steps
 from control import ALWAYS, CLASSES, SHORT
-from plan import ERRORS
+from plan import ERRORS, how_often, seeded
 from starting import Starting
 from world import Model, World
 
 _SAMPLE_S, _START_SAMPLE_S = 15, 8
 _CASES = 40
-_BRIEF = 30
 _OPTIONS = {"auto": (), "cached": ("io=cached",), "copy": ("cow=copy",), "volatile": ("volatile",)}
 _KINDS = ("standalone", "server", "client")
 _numbers = itertools.count()
@@ -28,27 +26,6 @@ def _chosen(options):
     wanted = os.environ.get("VENEER_FAULT_STEPS")
     return [name for name in steps.every() if (not wanted or name in wanted.split(","))
             and not (options == "copy" and name == "rename_directory")]
-
-
-def _how_often(error, which):
-    """Once, and for good: but an interruption ends, something short goes on, and a server waits for threads."""
-    if which == "thread":
-        return (1,)
-    return 1, _BRIEF if error in (EINTR, SHORT) else ALWAYS
-
-
-def _seed(request):
-    seed = int(os.environ.get("VENEER_FAULT_SEED") or random.SystemRandom().randrange(1 << 32))
-    request.node.add_report_section("setup", "seed", f"VENEER_FAULT_SEED={seed}")
-    print(f"VENEER_FAULT_SEED={seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
-def base(session_dir):
-    path = session_dir / f"t{next(_numbers)}"
-    path.mkdir(mode=0o755)
-    return path
 
 
 class Runner:
@@ -118,13 +95,13 @@ def _all_of(runner, name, classes):
     step = steps.every()[name]
     for which in classes:
         for error in ERRORS[which]:
-            for times in _how_often(error, which):
+            for times in how_often(error, which):
                 _enumerate(runner, step, which, error, times)
     runner.end()
 
 
 def test_sample(request, runner):
-    chance, end = _seed(request), time.monotonic() + _SAMPLE_S
+    chance, end = seeded(request), time.monotonic() + _SAMPLE_S
     while time.monotonic() < end:
         options = chance.choice(list(_OPTIONS))
         one, every = runner(_OPTIONS[options]), [steps.every()[name] for name in _chosen(options)]
@@ -136,7 +113,7 @@ def test_sample(request, runner):
             which = chance.choice(list(counts) or ["alloc"])
             error = chance.choice(ERRORS[which])
             one.run(step, order[2 * at + 1:], which, chance.randint(1, counts.get(which, 1)), error,
-                    chance.choice(_how_often(error, which)))
+                    chance.choice(how_often(error, which)))
         one.end()
 
 
@@ -227,7 +204,7 @@ def _start(one, which, nth, error, times):
 def _every_start(one, classes):
     for which in classes:
         for error in ERRORS[which]:
-            for times in _how_often(error, which):
+            for times in how_often(error, which):
                 nth = 1
                 while _start(one, which, nth, error, times):
                     nth += 1 if times == 1 or nth < 16 else nth // 8
@@ -235,7 +212,7 @@ def _every_start(one, classes):
 
 
 def test_sample_of_starts(request, starting):
-    chance, end = _seed(request), time.monotonic() + _START_SAMPLE_S
+    chance, end = seeded(request), time.monotonic() + _START_SAMPLE_S
     every = {}
     for kind in _KINDS:
         one = starting(kind)
@@ -245,7 +222,7 @@ def test_sample_of_starts(request, starting):
         one = chance.choice(list(every))
         which = chance.choice(list(every[one]))
         error = chance.choice(ERRORS[which])
-        _start(one, which, chance.randint(1, every[one][which]), error, chance.choice(_how_often(error, which)))
+        _start(one, which, chance.randint(1, every[one][which]), error, chance.choice(how_often(error, which)))
     for one in every:
         one.close()
 

@@ -14,9 +14,9 @@ _CASE_LIMIT_S = 40
 _POISONED = "no more changes until it is opened again"
 # Of a hard-linked copy, for the next mount to finish or to remove.
 _LEFT_OVER = "cannot remove .wh..wh.links"
-_NO_DAMAGE = ("no damage", "and harmless", "the next mount gives them to it", "got no name before its mount ended")
+NO_DAMAGE = ("no damage", "and harmless", "the next mount gives them to it", "got no name before its mount ended")
 _NO_ROOM = "no room for the attribute by which overlayfs refuses a partial file"
-_UNGUARDED = "without the attribute by which overlayfs refuses it"
+UNGUARDED = "without the attribute by which overlayfs refuses it"
 # Errors that an operation may give for a fault below it.
 _ALWAYS_SANE = {errno.EIO, errno.ENOMEM}
 
@@ -151,10 +151,10 @@ class World:
         self.stack.umount()
         result = layers.check(self.program, self.stack.upper, self.stack.lowers)
         # A guard that had no room fails no change; the log has said so, and it is set when there is some.
-        if _NO_ROOM in self.stack.log and _UNGUARDED in result.stdout:
+        if _NO_ROOM in self.stack.log and UNGUARDED in result.stdout:
             layers.check(self.program, self.stack.upper, self.stack.lowers, "--repair")
             result = layers.check(self.program, self.stack.upper, self.stack.lowers)
-        damage = [line for line in result.stdout.splitlines() if not line.endswith(_NO_DAMAGE)]
+        damage = [line for line in result.stdout.splitlines() if not line.endswith(NO_DAMAGE)]
         assert not damage and not result.stderr, f"check: {damage[:5]}{result.stderr}\n{self.stack.log[-2000:]}"
         self.mount(is_armed=False)
         for number, state in self.states.items():

@@ -134,6 +134,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_again(slots_copy, names_copy);
 		return 0;
 	}
+	closep(&slots);
+	closep(&names);
 	closep(&slots_copy);
 	closep(&names_copy);
 	return 0;

@@ -56,11 +56,20 @@ def test_remote_layers(machine):
 
 
 def test_branches(machine):
-    need("sqlite3")
+    need("sqlite3", "runuser", "psql")
     lines = machine.follow("doc/howto/branches.md").splitlines()
     assert lines[0] == "filled" and lines[1:5] == ["106", "206", "306", "6"] and lines[5] == "206", lines
     assert re.match(r"\* filled +\d{4}-\d\d-\d\dT", lines[6]), lines
-    assert lines[7:] == ["dropped", "6"], lines
+    assert lines[7] == "filled" and lines[8:58] == [str(i * 100) for i in range(1, 51)], lines
+    database, written = (re.match(r"(\d+)M\t", line) for line in lines[58:60])
+    assert int(written.group(1)) < int(database.group(1)) / 4, lines
+    assert lines[60:] == ["dropped", "6"], lines
+
+
+def test_deltas(machine):
+    lines = machine.follow("doc/howto/deltas.md").splitlines()
+    assert lines[0] == "monday" and re.fullmatch(r"/srv/delta/a/mnt: 2 entries, 4\.0 KiB of the 48 MiB of the changed files", lines[1]), lines
+    assert lines[2:] == ["monday", "the same", "tuesday", "tuesday", "more", "monday", "tuesday", "more"], lines
 
 
 def test_working_copies(machine):

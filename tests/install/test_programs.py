@@ -23,7 +23,7 @@ _PACKAGES = {
     "mariadb": "mariadb-client-core", "mariadb-install-db": "mariadb-server-core",
     "mkfs.btrfs": "btrfs-progs", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
     "mount.fuse3": "fuse3", "ninja": "ninja-build", "pg_ctl": "postgresql", "pgbench": "postgresql", "initdb": "postgresql",
-    "psql": "postgresql", "podman": "podman", "rpm": "rpm", "rpmbuild": "rpm", "rpmspec": "rpm", "rpmlint": "rpmlint", "sed": "sed",
+    "psql": "postgresql", "docker-registry": "docker-registry", "skopeo": "skopeo", "chromium": "chromium", "mkdocs": "mkdocs", "podman": "podman", "rpm": "rpm", "rpmbuild": "rpm", "rpmspec": "rpm", "rpmlint": "rpmlint", "sed": "sed",
     "sh": "dash", "strace": "strace", "stress-ng": "stress-ng", "sysbench": "sysbench", "tar": "tar", "xargs": "findutils", "zsh": "zsh", "cmp": "diffutils",
     **dict.fromkeys(["addr2line", "ar", "nm", "readelf"], "binutils"),
     **dict.fromkeys(["cc", "gcc"], "gcc"),
@@ -39,8 +39,8 @@ _PACKAGES = {
 # What is looked for before it is called, or is installed by the script that calls it.
 _LOOKED_FOR = {"modprobe", "go", "cargo", "docker", "autoreconf"}
 # Subcommands, and what is ours.
-_WORDS = set("a apply b box branch build c check clones commit complete create d daemon-reload diff exec export f fuse-devices fuse_overlayfs child images import inspect is-active "
-             "manifest-check mapped once package reload rollback run show snapshot snapshots start stop veneer".split())
+_WORDS = set("a apply b base box branch build c check clones commit complete create d daemon-reload diff exec export f flatten fuse-devices fuse_overlayfs child images import inspect is-active "
+             "manifest-check mapped once package receive reload rollback run send show snapshot snapshots squash start stats stop veneer volume".split())
 
 
 @pytest.fixture(scope="module")

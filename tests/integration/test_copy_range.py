@@ -200,14 +200,14 @@ def test_a_full_upper_is_told_and_nothing_is_shown_that_was_not_written(stack):
 
 
 def test_the_server_copies_without_the_data_passing_through_the_caller(stack):
-    m, want = _make(stack, ["lower"], 8 * MIB)
+    m, want = _make(stack, ["upper"], 8 * MIB)
     (m / "warm-up").write_bytes(b"")
-    _copy(m / "lower", m / "warm-up", 10, 0, 0)  # asks once for a newer form of the request
-    calls = counted(stack.pid, lambda: _copy(m / "lower", m / "copy", 8 * MIB, 0, 0),
+    _copy(m / "upper", m / "warm-up", 10, 0, 0)  # asks once for a newer form of the request
+    calls = counted(stack.pid, lambda: _copy(m / "upper", m / "copy", 8 * MIB, 0, 0),
                     stack.base / "calls")
     assert calls.get("copy_file_range", 0) >= 1
     assert calls.get("pwrite64", 0) + calls.get("pread64", 0) < 8, calls
-    assert (m / "copy").read_bytes() == want["lower"]
+    assert (m / "copy").read_bytes() == want["upper"]
 
 
 def test_cloning_is_not_offered_and_cp_copies_all_the_same(stack):

@@ -20,7 +20,7 @@ F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW = 36, 37, 38
 _FLOCK = "hhqqi4x"
 _BUSY = (errno.EAGAIN, errno.EACCES)
 # Not passed through where the kernel keeps them: it does so by node id, and a lower file gets another one by its first
-# write (DESIGN, section 13).
+# write (doc/internals/opening.md).
 _MODES = ["io=cached", "locks=server", "locks=server,io=cached", "locks=server,io=direct", "locks=server,timeout=0"]
 RW = os.O_RDWR
 _FCNTL_CALL, _FLOCK_CALL = {"aarch64": ("25", "32")}.get(os.uname().machine, ("72", "73"))

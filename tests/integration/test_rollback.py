@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -218,6 +219,19 @@ def test_a_fifo_that_it_has_not_hinders_nothing_later(s):
         assert not os.path.lexists(s.m / "fifo")
     s.take("two")
     s.back("one")
+
+
+@pytest.mark.parametrize("name", ["d/e", "new"], ids=["lower", "own"])
+def test_a_removed_directory_that_is_open_hinders_nothing_later(s, shared, name):
+    (s.m / "new").mkdir()
+    s.take("one")
+    with opened(s.m / name, os.O_RDONLY | os.O_DIRECTORY):
+        shutil.rmtree(s.m / name)
+        s.take("two")
+        for to in ("one", "two", "one"):
+            s.back(to)
+            assert (s.m / name).is_dir() == (to == "one")
+        assert "as they were before" not in shared.log
 
 
 def test_more_open_files_than_a_mount_may_hold(stack):

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import json
 import mmap
 import os
 import signal
@@ -347,6 +348,16 @@ def test_another_program_takes_them(moving):
     for point in (a, b, late):
         linux.umount(point)
     assert wait_until(lambda: moving.count() == 1)
+
+
+def test_each_mount_is_listed_after_a_death(siblings):
+    """They are resumed at once, in any order."""
+    points = {str(siblings.mount(*options).mnt) for options in [()] * 6 + [("share=pages",)] * 6}
+    for _ in range(8):
+        siblings.server.kill_server()
+        done = subprocess.run([siblings.program, "stats", "--json"], capture_output=True, check=True, timeout=60,
+                              env={**os.environ, **siblings.server.environment})
+        assert {mount["mountpoint"] for mount in json.loads(done.stdout)["mounts"]} == points
 
 
 # ---- under load ----

@@ -21,8 +21,12 @@ from support.expect import opened, write_at
 from support.places import Place
 from support.server import wait_until
 from support.snapshots import BRANCHES, Snapshots, change, seen
+from test_upgrade import kill_server_of
 
-@pytest.fixture(params=["", "io=cached", "io=direct"], ids=["auto", "cached", "direct"])
+SHARE = pytest.param("share=pages", marks=pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN"))
+
+
+@pytest.fixture(params=["", "io=cached", "io=direct", "io=cached,locks=server", SHARE], ids=["auto", "cached", "direct", "locks", "share"])
 def s(request, stack, shared):
     made = Snapshots(stack, shared, *filter(None, [request.param]))
     before = treestate.take(stack.lower())
@@ -591,6 +595,7 @@ def test_upgrades_while_it_is_taken(stack, shared):
             os.pwrite(fd, b"%04d" % k, 100_000)
             assert (s.m / "big").read_bytes()[100_000:100_004] == b"%04d" % k
     linux.umount(s.m)
+    kill_server_of(shared)
 
 
 def test_a_root_without_permissions_is_no_hindrance(s):
@@ -694,3 +699,17 @@ def test_inspect_shows_each_snapshot(s):
     chain = s.place.upper / BRANCHES / "chain"
     chain.write_text(chain.read_text().replace("one", "uno"))
     assert [line["code"] for line in inspect(1)].count("damaged") == 1
+
+
+def test_listed_before_it_has_its_name(s):
+    """A crash came in between, and no mount that writes has been there since."""
+    change(s.m)
+    s.take("one")
+    linux.umount(s.m)
+    snapshot, = (path for path in (s.place.upper / BRANCHES).iterdir() if path.is_dir())
+    snapshot.rename(snapshot.with_name(snapshot.name + ".new"))
+    before = treestate.take(s.place.upper)
+    for command in (("snapshots", "--json"), ("inspect",)):
+        done = s.call(*command[1:], s.place.upper, command=command[0])
+        assert done.returncode == 0 and "one" in done.stdout, done
+    assert not treestate.differences(before, treestate.take(s.place.upper))

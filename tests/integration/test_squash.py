@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neighbouring snapshots become one, and everything looks as it did."""
+import contextlib
 import fcntl
 import json
 import mmap
 import os
 import random
 import shutil
+import socket
+import stat
 import subprocess
 import threading
 import time
 
 import pytest
 
-from support import linux, treestate
+from support import layers, linux, treestate
 from support.content import KIB, blob
 from support.expect import opened, write_at
-from support.snapshots import BRANCHES, Snapshots, change, seen
+from support.server import wait_until
+from support.snapshots import BRANCHES, Snapshots, change, change_at_random, change_more, looks
 
 
 _BRANCHES_ON = ("branches=on",)
@@ -30,11 +34,6 @@ def s(request, stack, shared):
     if os.path.ismount(made.m):
         linux.umount(made.m)
     assert not treestate.differences(before, treestate.take(stack.lower()))
-
-
-def looks(m, kept=6):
-    """But for change times, which a name more and copies change."""
-    return {path: what[:kept] + what[7:] for path, what in seen(m).items()}
 
 
 def squash(s, *arguments, code=0):
@@ -54,18 +53,6 @@ def unmounted(s):
     linux.umount(s.m)
 
 
-def change_more(m):
-    write_at(m / "big", b"LATER", 90_000)
-    write_at(m / "new" / "f", b"AGAIN", 9000)
-    (m / "moved").unlink()
-    (m / "hard1").write_text("longer")
-    os.rename(m / "d", m / "elsewhere")
-    (m / "elsewhere" / "e" / "y").write_text("y")
-    (m / "link").unlink()
-    (m / "gone").mkdir()
-    (m / "gone" / "in").write_text("in")
-
-
 def test_all_become_one(s):
     change(s.m)
     s.take("one")
@@ -79,6 +66,17 @@ def test_all_become_one(s):
     assert snapshots(s) == ["two"]
     s.mount()
     assert looks(s.m) == before
+
+
+def test_check_finds_nothing(s):
+    change(s.m)
+    s.take("one")
+    change_more(s.m)
+    s.take("two")
+    unmounted(s)
+    squash(s)
+    done = layers.check(s.stack.program, s.place.upper, [s.stack.lower()])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_a_range_of_them(s):
@@ -147,44 +145,67 @@ def test_a_whole_file_is_linked(s):
     assert os.stat(s.m / "whole").st_nlink == 1
 
 
-def _anything(rng, m, names):
-    """One change of a tree, of any kind."""
-    files = [p for p in names if (m / p).is_file() and not (m / p).is_symlink()]
-    dirs = ["", *(p for p in names if (m / p).is_dir() and not (m / p).is_symlink())]
-    name = os.path.join(rng.choice(dirs), rng.choice("abcdefgh"))
-    what = rng.randrange(24)
-    if what < 3 and files:
-        write_at(m / rng.choice(files), bytes([rng.randrange(256)]) * rng.randrange(1, 9000), rng.randrange(0, 200_000))
-    elif what == 3 and files:
-        os.truncate(m / rng.choice(files), rng.randrange(0, 150_000))
-    elif what == 4 and not os.path.lexists(m / name):
-        (m / name).mkdir()
-    elif what == 5 and not os.path.lexists(m / name):
-        (m / name).write_bytes(blob(rng.randrange(1, 60_000), rng.randrange(100)))
-    elif what == 6 and not os.path.lexists(m / name):
-        os.symlink("somewhere", m / name)
-    elif what == 7 and files and not os.path.lexists(m / name):
-        os.link(m / rng.choice(files), m / name)
-    elif what == 8 and names and not os.path.lexists(m / name):
-        old = rng.choice(names)
-        if not f"{name}/".startswith(f"{old}/"):
-            os.rename(m / old, m / name)
-    elif what == 9 and names:
-        old = m / rng.choice(names)
-        if old.is_dir() and not old.is_symlink():
-            shutil.rmtree(old)
+def make_nodes(m):
+    os.mkfifo(m / "fifo")
+    os.mkfifo(m / "two1")
+    os.link(m / "two1", m / "two2")
+    os.symlink("fifo", m / "symlink")
+    os.link(m / "symlink", m / "symlink2")
+    with socket.socket(socket.AF_UNIX) as at:
+        at.bind(str(m / "socket"))
+    # Not every root may.
+    with contextlib.suppress(PermissionError):
+        os.mknod(m / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    os.mkfifo(m / "unchanged")
+
+
+def change_nodes(m, mode):
+    for name in ("fifo", "two1", "socket", "device", "from-below"):
+        if os.path.lexists(m / name):
+            os.chmod(m / name, mode)
+    os.utime(m / "symlink", (mode, mode), follow_symlinks=False)
+
+
+def are_listed_so(m):
+    return all(entry.inode() == entry.stat(follow_symlinks=False).st_ino for entry in os.scandir(m))
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["offline", "live"])
+def test_nodes_keep_their_numbers(stack, shared, is_live):
+    """Sockets, fifos, devices and symlinks that a later snapshot changed, also with two names, and when it is done again."""
+    os.mkfifo(stack.lower() / "from-below")
+    s = Snapshots(stack, shared, *_BRANCHES_ON)
+    make_nodes(s.m)
+    s.take("one")
+    for name, mode in (("two", 0o640), ("three", 0o604)):
+        change_nodes(s.m, mode)
+        s.take(name)
+        # Where no attribute can be set on a node a mount made anew shows another number than the one before.
+        linux.umount(s.m)
+        s.mount()
+        before = looks(s.m)
+        if is_live:
+            squash_live(s)
         else:
-            old.unlink()
-    elif what == 10 and names:
-        os.chmod(m / rng.choice([n for n in names if not (m / n).is_symlink()] or [""]), 0o700 + rng.randrange(64))
-    elif files:
-        os.setxattr(m / rng.choice(files), "user.test", bytes([rng.randrange(256)]))
-
-
-def _change_at_random(rng, m, times):
-    for _ in range(times):
-        names = sorted(str(p.relative_to(m)) for p in m.rglob("*"))
-        _anything(rng, m, names)
+            unmounted(s)
+            squash(s)
+            s.mount()
+        assert looks(s.m) == before and are_listed_so(s.m)
+        linux.umount(s.m)
+        s.mount()
+        assert looks(s.m) == before and are_listed_so(s.m)
+    linux.umount(s.m)
+    s.mount()
+    # Nobody else gets such a number.
+    made = set()
+    for n in range(50):
+        os.mkfifo(s.m / f"later{n}")
+        made.add(os.lstat(s.m / f"later{n}").st_ino)
+    assert not made & {what[0] for what in before.values()}
+    linux.umount(s.m)
+    wait_until(lambda: shared.count() == 0)
+    done = layers.check(s.stack.program, s.place.upper, [s.stack.lower()])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -193,10 +214,10 @@ def test_any_changes(s, seed):
     count = rng.randrange(2, 6)
     shown = {}
     for n in range(count):
-        _change_at_random(rng, s.m, 25)
+        change_at_random(rng, s.m, 25)
         s.take(f"s{n}")
         shown[f"s{n}"] = looks(s.m)
-    _change_at_random(rng, s.m, 10)
+    change_at_random(rng, s.m, 10)
     before = looks(s.m)
     first, last = sorted(rng.sample(range(count), 2))
     unmounted(s)
@@ -206,7 +227,7 @@ def test_any_changes(s, seed):
     s.mount()
     now = looks(s.m)
     assert now == before
-    _change_at_random(rng, s.m, 10)
+    change_at_random(rng, s.m, 10)
     for name in left:
         s.back(name)
         now = looks(s.m)
@@ -278,10 +299,10 @@ def test_any_changes_in_a_mount_that_is_used(s, seed):
     count = rng.randrange(2, 6)
     shown = {}
     for n in range(count):
-        _change_at_random(rng, s.m, 25)
+        change_at_random(rng, s.m, 25)
         s.take(f"s{n}")
         shown[f"s{n}"] = looks(s.m, kept)
-    _change_at_random(rng, s.m, 10)
+    change_at_random(rng, s.m, 10)
     before = looks(s.m, kept)
     first, last = sorted(rng.sample(range(count), 2))
     squash_live(s, f"s{first}..s{last}")
@@ -291,7 +312,7 @@ def test_any_changes_in_a_mount_that_is_used(s, seed):
     linux.umount(s.m)
     s.mount()
     assert looks(s.m, kept) == before
-    _change_at_random(rng, s.m, 10)
+    change_at_random(rng, s.m, 10)
     for name in left:
         s.back(name)
         assert looks(s.m, kept) == shown[name]
@@ -485,9 +506,9 @@ def is_plain(upper):
 def test_flatten_makes_all_of_it_plain(s, seed):
     rng = random.Random(seed)
     for n in range(seed % 4 + 1):
-        _change_at_random(rng, s.m, 25)
+        change_at_random(rng, s.m, 25)
         s.take(f"s{n}")
-    _change_at_random(rng, s.m, 15)
+    change_at_random(rng, s.m, 15)
     before = shows(s.m)
     unmounted(s)
     done = subprocess.run(command(s, "flatten"), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)

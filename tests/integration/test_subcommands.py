@@ -217,7 +217,7 @@ def test_progress_is_drawn_on_a_terminal_and_not_elsewhere(stack):
     code, text = on_a_terminal(*arguments)
     assert code == 0
     assert re.search(r"\r\d+ of 20 entries, [\d.]+ \w+ of 20 MiB, [\d.]+ \w+/s.*\x1b\[K", text), text
-    assert text.rstrip().endswith("20 entries, 20 MiB of data")
+    assert text.rstrip().endswith("20 entries, 20 MiB of data; veneer send takes 80 KiB")
     os.unlink(stack.base / "x.tar")
     code, text = on_a_terminal(*arguments, env={"TERM": "dumb"})
     assert code == 0 and "\x1b" not in text and len(text.splitlines()) == 1

@@ -22,6 +22,7 @@ USE_C = ('#include "veneer/sys/use.h"\n#include "veneer/base/add.h"\n\n'
          "int use_three(int a)\n{\n\treturn add_two(a) + 1;\n}\n")
 MAIN_C = '#include "veneer/sys/use.h"\n\nint main(void)\n{\n\treturn use_three(-3);\n}\n'
 COUNTER = "static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\nGUARDED_BY(lock) static int n_calls;\n"
+PROSE = "[goal]\nfree = 5\nmedian = 17\nlongest = 35\n\n[ceiling]\n"
 EXCEPTIONS = '[[unit-test]]\nreason = "It is the program."\nsubjects = ["src/cli/main.c"]\n'
 
 
@@ -34,6 +35,7 @@ class House:
         for name in (".clang-format", ".clang-tidy", "ruff.toml", "contrib/lint/codespell.txt"):
             self.write(name, (TOP / name).read_text())
         self.write("contrib/lint/exceptions.toml", EXCEPTIONS)
+        self.write("contrib/lint/prose.toml", PROSE)
         self.write(".gitignore", "/build/\n")
         self.write("src/meson.build", MESON)
         self.write("include/veneer/base/add.h", ADD_H)
@@ -170,6 +172,10 @@ def _seed_markdown_columns(house):
     house.append("README.md", "\n" + "A long sentence. " * 6 + "\n")
 
 
+def _seed_prose(house):
+    house.append("src/base/add.c", "\n/* What is added is what the caller has. */\n")
+
+
 SEEDS = {
     "file-lines": (_seed_file_lines, "src/base/add.c"),
     "function-lines": (_seed_function_lines, "src/base/add.c"),
@@ -190,6 +196,7 @@ SEEDS = {
     "ruff": (_seed_ruff, "run.py"),
     "codespell": (_seed_codespell, "README.md"),
     "markdown-columns": (_seed_markdown_columns, "README.md"),
+    "prose": (_seed_prose, "src/base/add.c"),
 }
 # What a seed breaks besides.
 BESIDE = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growable bytes: what encoders append to. */
+/* Growable bytes, the target of encoders. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,6 +2,7 @@
 /* Numbers as people read them. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct human_units {
@@ -23,3 +24,6 @@ struct human_units human_units_age(uint64_t s);
 struct human_units human_units_rate(double per_s);
 /* part of whole: "97 %"; "-" of nothing. */
 struct human_units human_units_share(uint64_t part, uint64_t whole);
+/* Read a number above 0, which may have one of the units behind it, each `scale` times the one
+ * before: "5M" with "KMG" and 1024. False: it is none, or too large. */
+bool human_units_scan(const char *text, const char *units, uint64_t scale, uint64_t *ret);

@@ -15,8 +15,8 @@
 /* So long is a run that asks. Opening, reading and closing one file takes up to eight requests: a
  * program that does so now and then asks for nothing. */
 #define LATENCY_POLICY_RUN 16u
-/* So often it is looked whether so many came meanwhile; else it ends. 5 ms of quiet halved what
- * most requests took (shared/measured.md O). That is 1,600 requests a second. */
+/* So often it is looked whether so many came meanwhile; else it ends. 5 ms of quiet halved the time
+ * of most requests (shared/measured.md O). That is 1,600 requests a second. */
 #define LATENCY_POLICY_LOOK_MS 5
 #define LATENCY_POLICY_KEEP    8u
 /* So long after its end no run asks: each change wakes all idle processors. */
@@ -24,7 +24,7 @@
 #define LATENCY_POLICY_NOTHING	INT_MAX
 
 struct latency_policy {
-	_Atomic int held_us; /* what is asked for now */
+	_Atomic int held_us; /* the request to the kernel now */
 	_Atomic uint32_t count; /* requests that wanted that */
 	_Atomic int64_t last_ms; /* when the last one came that wanted less */
 	_Atomic uint32_t run; /* of those, in a row */
@@ -37,7 +37,7 @@ struct latency_policy {
 bool latency_policy_request(struct latency_policy *p, int64_t now_ms, int us);
 /* us are asked for from now on. */
 void latency_policy_hold(struct latency_policy *p, int us);
-/* Is it to be kept, by what came since the last look? *seen begins with 0. */
+/* Do the requests since the last look justify to keep it? *seen begins with 0. */
 bool latency_policy_is_kept(const struct latency_policy *p, uint32_t *seen);
 /* Nothing is asked for any more. */
 void latency_policy_end(struct latency_policy *p, int64_t now_ms);

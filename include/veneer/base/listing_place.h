@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a name that only an upper has, or had when a snapshot of it was taken, stands in a listing,
- * behind the names of the lower layers: by its hash, so that a reader of the directory goes on
- * where it was when another server has taken over, or when the upper became a snapshot. */
+/* Place in a listing of a name that only an upper has, or had when a snapshot of it was taken. It
+ * stands behind the names of the lower layers, by its hash. So a reader of the directory goes on at
+ * the same place after another server has taken over, or after the upper became a snapshot. */
 #pragma once
 
 #include <stdint.h>

@@ -23,7 +23,7 @@
 #endif
 
 #define GUARDED_BY(lock)	 THREAD_SAFETY_(guarded_by(lock))
-#define PT_GUARDED_BY(lock)	 THREAD_SAFETY_(pt_guarded_by(lock)) /* what a pointer points to */
+#define PT_GUARDED_BY(lock)	 THREAD_SAFETY_(pt_guarded_by(lock)) /* the target of a pointer */
 #define REQUIRES(...)		 THREAD_SAFETY_(requires_capability(__VA_ARGS__))
 #define REQUIRES_SHARED(...)	 THREAD_SAFETY_(requires_shared_capability(__VA_ARGS__))
 #define ACQUIRES(...)		 THREAD_SAFETY_(acquire_capability(__VA_ARGS__))
@@ -43,7 +43,7 @@ static inline void mutex_init(mutex_t *m)
 	pthread_mutex_init(m, NULL);
 }
 
-/* No other thread knows yet, or any more, what the lock guards. */
+/* No other thread knows the guarded fields yet, or any more. */
 static inline void lock_is_private(mutex_t *m) ASSERTS(*m)
 {
 	(void)m;

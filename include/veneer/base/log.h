@@ -36,7 +36,7 @@ void log_say_if_lost(const char *instead);
 /* From now on log lines of this thread are about the mount there (NULL: about none), a field of
  * structured lines; borrowed until the next call. Returns the previous value. */
 const char *log_about(const char *mountpoint);
-/* Let go of what syslog has open; the next line opens it again. */
+/* Close the connection of syslog; the next line opens it again. */
 void log_release(void);
 
 /* A kind of line that others may cause at will: at most LOG_LIMIT_LINES in LOG_LIMIT_MS. All zeros

@@ -3,14 +3,14 @@
  * policy, without I/O, clock or lock of its own.
  *
  * HP-Mapper's cache manager (Guo, Li, Lv, Xu, Lui: "HP-Mapper: A High Performance Storage Driver
- * for Docker Containers", SoCC 2019, sections 3.3 and 3.4): an extent has one entry for each mount
- * that was sent it, the latest at the head; a slice of the table is looked at each interval; of
- * each extent at most `limit` copies stay, the cold ones going first, then the oldest. The limit
- * starts at half the mounts, doubles below 60 % memory use, halves above 80 %.
+ * for Docker Containers", SoCC 2019, sections 3.3 and 3.4). An extent has one entry for each mount
+ * that was sent it, the latest at the head. Each interval covers a slice of the table. Of each
+ * extent at most `limit` copies stay; the cold ones go first, then the oldest. The limit starts at
+ * half the mounts, doubles below 60 % memory use, halves above 80 %.
  *
- * What is hot is known by refaults alone: a copy that was read again soon after it had been
- * dropped. Each one doubles the time for which it is left alone. What the kernel took back by
- * itself is not known, and counted until it is sent again. */
+ * A refault alone shows that a copy is hot: it was read again soon after it had been dropped. Each
+ * one doubles the time for which it is left alone. Pages that the kernel took back by itself are
+ * unknown, and counted until they are sent again. */
 #pragma once
 
 #include "veneer/base/types.h"
@@ -33,7 +33,7 @@ struct page_dups_sent {
 	uint32_t mount; /* number of the mount */
 	uint32_t node; /* its node id there */
 	uint32_t reader; /* process that asked; 0: not known */
-	uint32_t nblk; /* blocks from the start of the extent to the end of what was sent */
+	uint32_t nblk; /* blocks from the start of the extent to the end of the last one sent */
 };
 
 /* A copy that has to go. */
@@ -49,7 +49,7 @@ struct page_dups_rules {
 			     been used yet */
 	uint32_t spare_ms,
 		spare_max_ms; /* ... after its first refault, doubled with each, and at most */
-	uint32_t refault_ms; /* what is read again later than this was no mistake */
+	uint32_t refault_ms; /* a page that is read again later was dropped rightly */
 	unsigned low_percent, high_percent;
 };
 
@@ -69,11 +69,11 @@ struct page_dups;
 int page_dups_new(const struct page_dups_rules *rules, struct page_dups **ret);
 void page_dups_free(struct page_dups *c);
 
-/* A mount takes part: numbers ascend and are never used twice. wish: how many copies there may be
- * of what it holds, or PAGE_DUPS_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
+/* A mount takes part: numbers ascend and are never used twice. wish: the limit of copies of its
+ * extents, or PAGE_DUPS_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
 int page_dups_join(struct page_dups *c, uint32_t mount, uint32_t wish);
 void page_dups_leave(struct page_dups *c, uint32_t mount);
-/* Numbers of those that take part, ascending; valid until the next join or leave. */
+/* Numbers of the members, ascending; valid until the next join or leave. */
 size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret);
 
 /* now_ms: of a clock that never goes back; may wrap around. A mount that does not take part is no

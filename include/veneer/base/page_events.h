@@ -11,7 +11,7 @@ void page_events_note(const struct page_dups_sent *s);
 /* The thread notes nothing more for now: its ring is another one's. */
 void page_events_thread_release(void);
 
-/* The reader, one thread at a time: call take for all that was noted, in order for each thread. */
+/* The reader, one thread at a time: call take for each note, in order for each thread. */
 void page_events_drain(void (*take)(void *arg, const struct page_dups_sent *s), void *arg);
 /* Sleep until page_events_wake, until a ring is half full, with wants_any until anything is noted,
  * or until timeout_ms are over (-1: never). */

@@ -10,7 +10,7 @@
 enum promote_policy_mode {
 	PROMOTE_POLICY_OFF,
 	PROMOTE_POLICY_AUTO, /* idle work, at most so many bytes a second */
-	PROMOTE_POLICY_EAGER, /* at once and without a limit: whatever else goes on */
+	PROMOTE_POLICY_EAGER, /* at once and without a limit, also under load */
 	PROMOTE_POLICY_WRITTEN, /* files that are written again and again, while they are: at most
 				   so many bytes a second and a mount */
 };
@@ -41,8 +41,8 @@ struct promote_policy_file {
 	bool ends; /* after that nothing of the lower file can be seen: it leaves the map */
 };
 
-/* Order the files: those first that were written most, then those that leave the map, and within
- * each group the cheapest first. */
+/* Order the files: the most written first, then the ones that leave the map, and within each group
+ * the cheapest first. */
 void promote_policy_order(struct promote_policy_file *files, size_t n);
 
 /* Bytes a second: a second's worth may be saved up. rate 0: no limit. */
@@ -54,7 +54,7 @@ struct promote_policy_rate {
 
 /* How long to wait before the next step, 0: go on. */
 uint64_t promote_policy_delay_ms(struct promote_policy_rate *r, uint64_t now_ms);
-/* Account for this much work; what exceeds the tokens is waited for afterwards. */
+/* Account for this much work; the caller waits afterwards for the excess over the tokens. */
 void promote_policy_spend(struct promote_policy_rate *r, uint64_t bytes);
 
 /* Has nobody asked for anything for PROMOTE_POLICY_QUIET_MS? requests: a count that grows with

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What larger reads gain from a page cache is little beside their copying. */
+/* Larger reads gain little from a page cache, beside their copying. */
 #define READ_PATTERN_SMALL_BYTES (16 * 1024)
 /* As many as cost about 5 ms in requests, 18 us each. */
 #define READ_PATTERN_JUMPS 256

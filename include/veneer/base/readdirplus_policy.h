@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Predicts what programs do with the names that they list. Most ask for the attributes of each, and
- * get them with the listing; find only wants names, and attributes are most of what a listing
- * costs. The kernel does not tell. So in the first listing of a caller one name comes without, a
- * probe: if the caller lists another directory and has not asked for it, it gets names alone from
- * then on, until it asks. Names that are looked up all the same, by any process (find | cpio),
- * count against it: beyond a quarter every caller gets all. Policy only. */
+/* Predicts whether a program that lists names asks for their attributes. Most programs do, and get
+ * them with the listing; find only wants names, and attributes are most of the cost of a listing.
+ * The kernel does not tell. So in the first listing of a caller one name comes without attributes,
+ * as a probe. If the caller lists another directory before it asks for the probe, it gets names
+ * alone until it asks. Names that are looked up all the same, by any process (find | cpio), count
+ * against it: beyond a quarter every caller gets all. Policy only. */
 #pragma once
 
 #include "veneer/base/lock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single flight: of concurrent callers with one key, one does the work and the others wait, then
- * look whether it is done: where it failed each tries for itself, so that a thread waits for one
+ * look whether it is done. Where it failed each tries for itself, so that a thread waits for one
  * other at most. */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters: bumped by any thread without a lock, read by any thread. Each mount has
- * a struct stats; what happens in no mount's name is counted for the process, whose totals hold
- * what ended mounts counted too.
+/* Counters: bumped by any thread without a lock, read by any thread. Each mount has a struct stats.
+ * Events that belong to no mount count for the process, whose totals include the mounts that have
+ * ended.
  *
  * The counting code need not know for which mount: a thread works for one mount at a time
  * (stats_enter), and deep modules just call stats_add. */
@@ -30,7 +30,8 @@ struct stats_op {
 	uint64_t buckets[STATS_BUCKETS]; /* answered, by how long it took */
 };
 
-/* A picture of the counters; counters that belong together may differ by what happens meanwhile. */
+/* A picture of the counters; counters that belong together may differ by the events of the
+ * moment. */
 struct stats_values {
 	uint64_t counters[STATS_COUNTERS];
 	struct stats_op ops[STATS_OPCODES];
@@ -45,7 +46,7 @@ struct stats;
 
 /* New statistics of one mount. 0 or -ENOMEM. */
 int stats_new(struct stats **ret);
-/* No thread counts for it any more. What it counted stays in the totals of the process. NULL does
+/* No thread counts for it any more. Its counts stay in the totals of the process. NULL does
  * nothing. */
 void stats_free(struct stats *s);
 
@@ -63,7 +64,7 @@ void stats_count_request(uint32_t opcode);
 /* The request is about to be answered with an error; once. */
 void stats_request_failed(void);
 
-/* Memory was taken or given back. The second pair takes what malloc gave (NULL: nothing). */
+/* Memory was taken or given back. The second pair takes a pointer of malloc (NULL: nothing). */
 void stats_memory_add(enum stats_memory which, int64_t bytes);
 void stats_memory_took(enum stats_memory which, void *p);
 void stats_memory_gives(enum stats_memory which, void *p);

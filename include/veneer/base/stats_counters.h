@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one list of counters, X(counter, line, group, key, help): `line` is its name in the lines of
- * SIGUSR1, { group: { key: N } } its place in JSON, veneer_group_key_total its name in Prometheus,
- * and help its explanation there, one sentence without its full stop. The order is that of the
- * output. A unit test finds a counter that man/veneer.1.md lacks. */
+/* The one list of counters, X(counter, line, group, key, help). A counter is `line` in the lines of
+ * SIGUSR1, { group: { key: N } } in JSON, and veneer_group_key_total in Prometheus. help explains
+ * it there, in one sentence without its full stop. The order is that of the output. A unit test
+ * finds a counter that man/veneer.1.md lacks. */
 #pragma once
 
 /* clang-format off */
@@ -63,6 +63,12 @@
 	  "Partial files of lower layers that were copied for their readers") \
 	X(STATS_FLAT_BYTES, "FLAT BYTES", "flat_copies", "bytes", \
 	  "Copied for that") \
+	X(STATS_SQUASHED_SNAPSHOTS, "SQUASHED SNAPSHOTS", "squash", "snapshots", \
+	  "Snapshots that became one with another") \
+	X(STATS_SQUASHED_ENTRIES, "SQUASHED ENTRIES", "squash", "entries", \
+	  "Entries that were gone through for that") \
+	X(STATS_SQUASHED_BYTES, "SQUASHED BYTES", "squash", "bytes", \
+	  "Copied for that") \
 	X(STATS_COPIES_EVICTED, "COPIES EVICTED", "copies", "evictions", \
 	  "Extents that the kernel was told to drop from its pages") \
 	X(STATS_COPIES_REFAULTS, "COPIES REFAULTED", "copies", "refaults", \
@@ -72,13 +78,13 @@
 	X(STATS_CPU_LATENCY_HELD_US, "CPU LATENCY HELD", "cpu_latency", "held_us", \
 	  "Microseconds for which they were")
 
-/* Memory of the process by what it is for, X(memory, key), key in JSON; Prometheus has it
- * without "_bytes". Images and windows are counted by layer_registry.h and mmap_cache.h. */
+/* Memory of the process by purpose, X(memory, key), key in JSON; Prometheus has it without
+ * "_bytes". Images and windows are counted by layer_registry.h and mmap_cache.h. */
 #define STATS_MEMORY_LIST(X) \
 	X(STATS_MEM_IMAGES, "images_bytes") /* merged trees of lower layers */ \
 	X(STATS_MEM_INODES, "inodes_bytes") /* inode tables, and mirrors of upper directories */ \
 	X(STATS_MEM_MAPS, "maps_bytes") /* block maps */ \
 	X(STATS_MEM_BUFFERS, "buffers_bytes") /* of requests */ \
-	X(STATS_MEM_COPIES, "copies_bytes") /* the account of what was sent to which mount */ \
+	X(STATS_MEM_COPIES, "copies_bytes") /* the account of the extents sent to each mount */ \
 	X(STATS_MEM_WINDOWS, "windows_bytes") /* of the page cache, mapped by the block cache */
 /* clang-format on */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom offline tools tell how far they are in a layer. */
+/* The receiver of progress reports of offline tools in a layer. */
 #pragma once
 
 #include <stddef.h>

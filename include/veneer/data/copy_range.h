@@ -4,6 +4,10 @@
 
 #include "veneer/union/inode.h"
 
+/* A copy of a file of the layers below that has so many bytes refers to that one's blocks. Its
+ * attributes take 4 KiB on ext4 and 130 to 260 us, as long as 64 KiB take to be copied. */
+#define COPY_RANGE_REFERENCE_MIN (64 * 1024)
+
 /* Copy up to len bytes; the backing file systems do it, sharing extents where they can, wherever
  * the map need not hear of it. Takes the locks of both inodes and copies `to` up. Bytes copied,
  * short also when that took long and 0 at the end of `from`, or -errno if none were: -EINVAL for

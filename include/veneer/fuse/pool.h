@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads that answer the requests of all mounts of a process. They wait in one epoll set. The
  * last idle thread starts another before it serves, so that requests that wait for a disk do not
- * stop those that need none. No mount may have more threads than are left of the bound, and a mount
- * without a thread always gets one, so that slow mounts, however many, starve no other. (64 mounts:
- * 3 threads instead of the 193 of one loop a mount, shared/measured.md H.) */
+ * stop the others. No mount may have more threads than are left of the bound, and a mount without a
+ * thread always gets one, so that slow mounts, however many, starve no other. (64 mounts: 3 threads
+ * instead of the 193 of one loop a mount, shared/measured.md H.) */
 #pragma once
 
 #include "veneer/fuse/session.h"

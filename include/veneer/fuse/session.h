@@ -10,8 +10,8 @@ struct fuse_buf;
 struct fuse_custom_io;
 struct session;
 
-/* The version of what is agreed on with the kernel at INIT, and so of the form of requests: the
- * next server finds it agreed. */
+/* The version of the agreement with the kernel at INIT, and so of the form of requests: the next
+ * server finds it agreed. */
 #define SESSION_INIT_VERSION 4
 #define SESSION_BUFFER_BYTES ((1u << 20) + (64u << 10)) /* a request with its data, at most */
 
@@ -19,15 +19,15 @@ struct session;
  * as the session is in a pool. fuse_fd is duplicated, and must not be read elsewhere; m outlives
  * the session. -errno and a sentence otherwise. */
 int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size);
-/* What a server saved of a session for the next one; borrowed. */
+/* The saved state of a session, from one server to the next; borrowed. */
 struct session_saved {
 	int fuse_fd;
 	enum io_mode io; /* m->io, as it was settled */
 	const struct buf *init; /* as session_init gave it */
 };
-/* Go on where another server stopped. The kernel resends what that server had read and not
- * answered; or, before 6.9, has ended it with ECONNABORTED when the descriptor that it was read by
- * was closed. 0, or -errno and a sentence. */
+/* Go on where another server stopped. The kernel resends the requests that that server had read and
+ * not answered. Before 6.9 it has ended them with ECONNABORTED when their descriptor was closed. 0,
+ * or -errno and a sentence. */
 int session_resume(struct mount *m, const struct session_saved *saved, struct session **ret,
 		   char *err, size_t err_size);
 /* Does the kernel resend what a dead server had read? Where it does not, a member of a shared
@@ -46,18 +46,25 @@ void session_divert(struct session *s, bool (*divert)(void *arg, const struct fu
  * session_answer, and replies go to io. 0 or -errno. */
 int session_start_inner(struct session *outer, struct mount *m, const struct fuse_custom_io *io,
 			struct session **ret);
+/* Its mount was left and is open again, at the same address. */
+void session_again_inner(struct session *s);
 /* The kernel's first request; borrowed. */
 const void *session_init(const struct session *s, size_t *ret_len);
 /* Free a session that is not served any more and close its connection: users of the mount get
  * ENOTCONN. */
 void session_free(struct session *s);
+/* Likewise, but session_resume follows: requests that wait for locks are not answered, and the
+ * kernel, which can resend them (session_has_resend), does. */
+void session_leave(struct session *s);
 
 struct mount *session_mount(struct session *s);
 /* For epoll; borrowed. */
 int session_fd(const struct session *s);
-/* Wait for the next request and read it into buf, which grows as needed; the caller frees buf->mem.
+/* Wait for the next request and read it into buf, which gets its memory if it has none
+ * (session_free_buffer).
  * 1; -EINTR: a signal came; or -errno: the mount is gone (-ENODEV), or cannot be read. Any
  * thread. */
 int session_receive(struct session *s, struct fuse_buf *buf);
+void session_free_buffer(struct fuse_buf *buf);
 /* Answer a request. Any thread; may take as long as a disk takes. */
 void session_answer(struct session *s, const struct fuse_buf *buf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Background work on one upper's map: makes the map in advance, keeps its log short, and where a
- * power cut would otherwise undo unsynced writes for good, commits changed files every few seconds,
- * as a file system's own writeback does. */
+/* Background work on one upper's map: makes the map in advance and keeps its log short. Where a
+ * power cut would otherwise undo unsynced writes for good, it commits changed files every few
+ * seconds, as a file system's own writeback does. */
 #pragma once
 
 #include "veneer/sys/worker.h"

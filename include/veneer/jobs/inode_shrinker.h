@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Has the kernel forget unused names and files before inodes fill this process's memory. The
  * kernel's dentries and inodes of a mount are charged to the process that looked them up, and
- * reclaimed when *that* one is short of memory; the inode that the server keeps for each is charged
- * to the server. So one container that looks up a million names would have a server with a memory
- * limit killed, which takes down all other containers, and the next server again.
+ * reclaimed when *that* one is short of memory. The inode that the server keeps for each is charged
+ * to the server. So without this a container that looks up a million names would have a server with
+ * a memory limit killed. That takes down all other containers, and the next server again.
  *
  * One thread a process, which sleeps without waking up while mounts do not grow. Takes
- * FUSE_NOTIFY_PRUNE (Linux 6.18): FUSE_NOTIFY_INVAL_ENTRY of older kernels would detach what a
- * container has mounted on a name. */
+ * FUSE_NOTIFY_PRUNE (Linux 6.18): FUSE_NOTIFY_INVAL_ENTRY of older kernels would detach a
+ * container's mount on a name. */
 #pragma once
 
 #include "veneer/union/inode.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completes the partial files of live uppers (HP-Mapper's defragmentation): those that
- * promote_policy.h picks, in idle time; or all of them, on request. One thread serves all mounts of
- * the process. The first mount that wants it starts it, and it sleeps without a time-out while no
- * block of such a mount becomes own. */
+/* Completes the partial files of live uppers (HP-Mapper's defragmentation): the picks of
+ * promote_policy.h, in idle time; or all of them, on request. One thread serves all mounts of the
+ * process. The first mount that wants it starts it, and it sleeps without a time-out while no block
+ * of such a mount becomes own. */
 #pragma once
 
 #include "veneer/base/promote_policy.h"
@@ -10,9 +10,9 @@
 
 struct promote_worker;
 
-/* For one mount, whatever its mode is; after the last fork, before its first change. rate: bytes a
- * second of PROMOTE_POLICY_AUTO; max_bytes: what PROMOTE_POLICY_WRITTEN brings in at most, until
- * it is stopped. 0 or -errno. t outlives it. */
+/* For one mount, in any mode; after the last fork, before its first change. rate: bytes a second of
+ * PROMOTE_POLICY_AUTO; max_bytes: the limit of PROMOTE_POLICY_WRITTEN, until it is stopped. 0 or
+ * -errno. t outlives it. */
 int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate,
 			 uint64_t max_bytes, struct promote_worker **ret);
 /* Stop after the present chunk or sync, and wait for that. NULL is ignored. */

@@ -12,7 +12,8 @@ struct readdir_ahead;
 /* For one mount; the first one starts the thread: after the last fork. 0 or -errno. The image
  * outlives it. */
 int readdir_ahead_start(struct image *img, struct readdir_ahead **ret);
-/* Drop what this mount queued, and wait until the thread does not use it. NULL is ignored. */
+/* Drop the directories that this mount queued, and wait until the thread does not use it. NULL is
+ * ignored. */
 void readdir_ahead_stop(struct readdir_ahead *w);
 /* A program begins to list dir, and wants attributes or only names. Waits for no I/O. NULL is
  * ignored. */

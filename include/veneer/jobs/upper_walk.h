@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks all that is in the upper of a mount, as the mount shows it, depth first. The mount may be
- * in use; names that are made or removed meanwhile may be visited or not. */
+/* Walks the whole upper of a mount, as the mount shows it, depth first. The mount may be in use;
+ * names that are made or removed meanwhile may be visited or not. */
 #pragma once
 
 #include "veneer/union/inode.h"

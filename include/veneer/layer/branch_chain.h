@@ -20,7 +20,7 @@ struct branch_chain_entry {
 	char name[BRANCH_CHAIN_NAME_MAX + 1];
 };
 
-/* Zeroed is empty. A parent comes before what stands on it. */
+/* Zeroed is empty. A parent comes before its children. */
 struct branch_chain {
 	uint64_t head; /* the snapshot that the live part stands on; 0: none */
 	size_t n;
@@ -40,7 +40,8 @@ bool branch_chain_is_name(const char *name);
 const struct branch_chain_entry *branch_chain_by_id(const struct branch_chain *c, uint64_t id);
 const struct branch_chain_entry *branch_chain_by_name(const struct branch_chain *c,
 						      const char *name);
-/* How many snapshots id and what it stands on are; with ret, their numbers too, topmost first. */
+/* The number of snapshots from id down to the bottom; with ret, their numbers too, topmost
+ * first. */
 size_t branch_chain_below(const struct branch_chain *c, uint64_t id, uint64_t *ret);
 /* One more, at the end. 0; -EEXIST: the number or the name is in use; -EINVAL: no name, or no such
  * parent; -E2BIG: there are BRANCH_CHAIN_MAX; -ENOMEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entries of one directory of one layer, as they stand there, sorted into what they mean. */
+/* The entries of one directory of one layer, as they stand there, sorted by meaning. */
 #pragma once
 
 #include "veneer/layer/whiteout.h"

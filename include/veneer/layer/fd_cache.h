@@ -18,15 +18,14 @@ struct fd_cache_slot {
 	uint32_t is_writable : 1;
 };
 
-/* The descriptors of one mount that stay open whatever happens, as nothing leads to their files any
- * more. */
+/* The descriptors of one mount that always stay open, as no name leads to their files any more. */
 struct fd_cache_share {
 	size_t n;
 };
 
 /* Set the bound from RLIMIT_NOFILE, raised to its hard limit first. Once per process. */
 void fd_cache_init(void);
-/* Set the bound to half of what is free: once more when the layers are open. */
+/* Set the bound to half of the free descriptors: once more when the layers are open. */
 void fd_cache_bound(void);
 
 /* The slot's descriptor, pinned, or -1 when it has none: open it and call fd_cache_fill. */
@@ -48,8 +47,8 @@ bool fd_cache_drop_idle(struct fd_cache_slot *s);
 /* Empty, and leave its descriptor, or -1, open to the caller. Nobody else uses the slot. */
 int fd_cache_steal(struct fd_cache_slot *s);
 /* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share.
- * That is eight ninths of what it and all others leave free: however greedy some are, there is
- * something left for the next. */
+ * That is eight ninths of the descriptors that it and all others leave free, so that greedy mounts
+ * leave some for the next. */
 int fd_cache_hold(struct fd_cache_share *m);
 /* Before or after that pin is given back. */
 void fd_cache_unhold(struct fd_cache_share *m);

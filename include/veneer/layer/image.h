@@ -29,7 +29,7 @@ struct image_entry {
 	_Atomic(struct source *) src;
 	_Atomic(char *) target; /* of a symlink */
 	_Atomic uint64_t ino; /* as presented; 0: not asked yet */
-	_Atomic bool is_damaged; /* what it is merged with is not there: found and said once */
+	_Atomic bool is_damaged; /* its other part is missing: found and logged once */
 	_Atomic bool is_watched; /* directories, in `layer`: image.c, invariant 5 */
 	_Atomic uint8_t plainness; /* enum in image.c; of regular files until src is known */
 	_Atomic uint8_t protection; /* of directories, IMAGE_*; 0: not asked yet */
@@ -39,16 +39,16 @@ struct image_entry {
 
 /* Layers top first, n >= 1, at most 65,535; takes references. */
 int image_new(struct layer *const *layers, size_t n, struct image **ret);
-/* ... that finds out when what it has read changes. */
+/* ... that notices when a file or directory it has read changes. */
 int image_new_watched(struct layer *const *layers, size_t n, struct image **ret);
 /* Nothing that it has read has changed so far, as watch_drain knows (watch.h). False unless it is
- * watched, and once it holds what cannot be watched: maps, redirects, bytes from further down, what
- * is mounted inside a layer. */
+ * watched, and once it holds an object that cannot be watched. These are maps but of snapshots,
+ * redirects, bytes from another place further down, mounts inside a layer. */
 bool image_is_current(const struct image *img);
 /* From now on it is not. */
 void image_spoil(struct image *img);
-/* Close all descriptors but those of the layers; nobody uses the image. What is asked for later is
- * opened again. */
+/* Close all descriptors but those of the layers; nobody uses the image. Later calls open them
+ * again. */
 void image_close(struct image *img);
 /* Memory that it takes. */
 size_t image_bytes(const struct image *img);
@@ -57,8 +57,8 @@ void image_unref(struct image *img);
 struct image_entry *image_root(struct image *img);
 size_t image_layers(const struct image *img, struct layer *const **ret);
 
-/* Child of a directory. 0, -ENOENT, -EUCLEAN (what the directory is merged with is not there;
- * logged), -errno. A hit costs no system call once the directory is known. */
+/* Child of a directory. 0, -ENOENT, -EUCLEAN (the other part of the directory is missing; logged),
+ * -errno. A hit costs no system call once the directory is known. */
 int image_lookup(struct image *img, struct image_entry *dir, const char *name,
 		 struct image_entry **ret);
 /* By path ("a/b/c", plain). */
@@ -110,9 +110,9 @@ const char *image_top_name(const struct image_entry *e);
 char *image_layer_path(const struct image_entry *e);
 /* The path of e in a layer that has it, malloc'd. */
 char *image_path_in_layer(const struct image_entry *e, uint16_t layer);
-/* st_ino as presented: the layer's number with the layer's device folded in when there are several,
- * and the mount that it is in, when that is one inside the layer; for a partial file of a layer
- * that of the file at the bottom, which it had before it was copied up. */
+/* st_ino as presented: the layer's number, with the layer's device folded in when there are
+ * several, and with the mount inside the layer when the file is in one. A partial file of a layer
+ * has the number of the file at the bottom, as before it was copied up. */
 uint64_t image_ino(struct image *img, struct image_entry *e);
 /* The same for any number found in a layer; mount as layer_inner_mount has it. */
 uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino);

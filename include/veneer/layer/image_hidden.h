@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that an image does not show, since a layer further up has another one of their name or
- * none, but which programs have open: a snapshot that was taken hides what its upper had hidden. */
+/* Open files that an image does not show, since a layer further up has another file of their name
+ * or a whiteout. A snapshot hides the same names as its upper before. */
 #pragma once
 
 #include "veneer/layer/image.h"

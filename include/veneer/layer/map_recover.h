@@ -25,7 +25,7 @@ void map_recover_init(struct map_recover *r, int rootfd, const char *name, bool 
 void map_recover_release(struct map_recover *r);
 
 /* Call own for each run of blocks of fd that do not read as zeros, in ascending order, until it
- * fails. *ret_size: of the file. 0, what own returned, or -errno; -ENOENT: no regular file. */
+ * fails. *ret_size: of the file. 0, the result of own, or -errno; -ENOENT: no regular file. */
 int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
 			 uint64_t *ret_size);
 /* No block of the first lower_size bytes of fd reads as zeros. 1, 0 or -errno. */

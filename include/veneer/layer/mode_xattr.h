@@ -18,8 +18,8 @@ bool mode_xattr_is_attr(const char *attr);
 /* "uid:gid:mode[:type]" into st, which keeps its file type. False, and st untouched, for anything
  * else. */
 bool mode_xattr_parse(const char *text, size_t len, struct stat *st);
-/* Put what attr of (dirfd, name) says into st, as xattr_get names objects. What cannot be read or
- * parsed counts as not there. */
+/* Put the values of attr of (dirfd, name) into st, as xattr_get names objects. An unreadable or
+ * malformed attribute counts as absent. */
 void mode_xattr_apply(int dirfd, const char *name, const char *attr, struct stat *st);
 /* Store the owner and mode of st in fd's attribute. 0 or -errno. */
 int mode_xattr_store(int fd, const char *attr, const struct stat *st);
@@ -34,9 +34,9 @@ static inline mode_t mode_xattr_acl_mode(mode_t mode)
 {
 	return (mode & (S_IFMT | 0777)) | 0700;
 }
-/* An ACL may have taken bits of the owner from fd's real mode: they are what we get in by, and come
- * back. 0 or -errno. */
+/* An ACL may have taken bits of the owner from fd's real mode: give them back, as the server's
+ * access depends on them. 0 or -errno. */
 int mode_xattr_keep_access(int fd, mode_t real_mode);
-/* Put mode into an access ACL, as chmod does. The file system keeps the real mode there. What is no
- * ACL stays. */
+/* Put mode into an access ACL, as chmod does. The file system keeps the real mode there. Other
+ * values stay. */
 void mode_xattr_limit_acl(void *value, size_t size, mode_t mode);

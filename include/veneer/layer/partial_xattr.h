@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The partial mark to and from bytes: the value of FORMAT_PARTIAL_ATTR (doc/SPEC.md, section 2).
- * Pure. What a mark says is hostile: decoding proves its shape, never that it tells the truth. */
+ * Pure. The content of a mark is hostile: decoding proves its shape, never that it tells the
+ * truth. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -16,6 +17,7 @@ struct partial_xattr {
 	uint64_t lower_size; /* of the lower file when the mark was made, bytes */
 	int64_t lower_mtime_s;
 	uint32_t lower_mtime_ns;
+	bool is_copy; /* with a path: of another file, which keeps its inode number to itself */
 	bool is_sealed; /* not of the bytes: see xattr_trust.h */
 	char path[PARTIAL_XATTR_PATH_MAX]; /* plain relative path in the stack below; "" is the own
 					      path */

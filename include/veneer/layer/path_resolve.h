@@ -19,23 +19,28 @@ enum path_resolve_kind {
 
 struct path_resolve_step {
 	enum path_resolve_kind kind;
-	bool is_redirected; /* it is a directory that says itself what it is merged with */
+	bool is_redirected; /* a directory that names itself its other part */
 	bool has_below;
-	char path[PATH_MAX]; /* what it stands over, in the layers below; "" without one */
+	char path[PATH_MAX]; /* its path in the layers below; "" without one */
 };
 
 /* Resolve a plain path in one layer. 0 or -errno: -EUCLEAN for a redirect that is no path (logged),
  * -ENAMETOOLONG for one that leads to no possible path. */
 int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_step *ret);
 
+/* The same in layers[*idx], which may be in two parts: *idx becomes that of the part with the first
+ * component of the path. A walk goes on at layer_below. */
+int path_resolve_visit_parts(struct layer *const *layers, size_t n, size_t *idx, const char *path,
+			     struct path_resolve_step *ret);
+
 /* The regular file at a plain path of the tree that layers[from..n) show: its layer, and its path
  * in that (malloc'd). -ENOENT: nothing, or no regular file; -errno. */
 ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path,
 			  char **ret_path);
 
-/* A plain path of the tree that layers[from..to) and those below show becomes the one that it is in
- * the tree of those below alone. 0; -ENOENT: one of these layers hides what is there, or is it;
- * -errno. */
+/* Turn a plain path in the tree of layers[from..) into the path of the same object in the tree of
+ * layers[to..) alone. layers[from..to) are snapshots of one upper, with no rest. 0; -ENOENT: one of
+ * these layers hides the object, or has it; -errno. */
 int path_resolve_descend(struct layer *const *layers, size_t from, size_t to, char path[PATH_MAX]);
 
 struct path_resolve_list {

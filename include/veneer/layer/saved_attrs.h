@@ -22,9 +22,9 @@ struct saved_attrs {
 
 /* Does the file have a record? In doubt no. */
 bool saved_attrs_is_there(int dirfd, const char *name);
-/* Save what there is now; times that an earlier run saved stand. 0 or -errno. */
+/* Save the present state; times that an earlier run saved stand. 0 or -errno. */
 int saved_attrs_take(int fd, struct saved_attrs *ret);
-/* Restore it, and remove what was saved. 0 or -errno. */
+/* Restore it, and remove the saved state. 0 or -errno. */
 int saved_attrs_put_back(int fd, const struct saved_attrs *s);
 /* Restore the times that an earlier run saved: 1, 0 if there is nothing (or no value of ours),
  * -errno. */

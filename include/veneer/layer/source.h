@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A source of bytes: one file of one layer, plain, partial with what lies under its holes, or
+/* A source of bytes: one file of one layer: plain, partial with the files under its holes, or
  * hollow (overlayfs's metacopy: nothing but holes). A file of a stack of such layers resolves to a
  * chain of sources. */
 #pragma once
@@ -33,11 +33,14 @@ struct source {
 	struct layer *layer; /* borrowed from the stack */
 	char *path; /* owned; relative to the layer, NULL if `open` needs none */
 	struct mapfile *map; /* borrowed from the layer; NULL when plain */
-	_Atomic file_id_t id; /* 0 when plain or hollow; a partial file may become plain, never the
-			       * reverse (materialize.h, source_settle) */
+	_Atomic file_id_t id; /* 0 when plain or hollow; a partial file may become plain
+			       * (materialize.h, source_settle), and an empty plain one of the
+			       * upper partial (copy_range.h) */
 	struct source *below; /* under the holes; NULL when plain, and where none is needed */
 	bool owns_below;
 	bool is_hollow; /* every byte is the one below */
+	bool is_copy; /* what is below is another file, as numbers of inodes go */
+	bool is_from_elsewhere; /* made by source_new_at: not from the layers that it named alone */
 	bool is_unresolved; /* the file has no extended attribute at all */
 	_Atomic enum source_head {
 		HEAD_UNSEEN,
@@ -47,7 +50,7 @@ struct source {
 	} head; /* its first bytes: passthrough_select_is_followed */
 	_Atomic(struct source_flat *) flat; /* a reference, set once; NULL: none */
 	void (*_Atomic drop_flat)(struct source *s); /* of source_flat.c, set before it; NULL */
-	_Atomic uint64_t flat_reads; /* what reading without it has cost, as bytes of copying */
+	_Atomic uint64_t flat_reads; /* cost of reading without it, as bytes of copying */
 };
 
 /* Are the source's bytes just those of its file? */
@@ -60,24 +63,27 @@ static inline bool source_is_plain(const struct source *s)
  * leads to another file by now, with other owners, mode or access list. Or -errno. */
 int source_pin(struct source *s);
 
+/* fstat of the source's file. 0 or -errno. */
+int source_stat(struct source *s, struct stat *ret);
+
 /* The kernel lets callers in by st: 0, or -ESTALE where that is of another file, with other owners
  * or another mode. */
 int source_fits_stat(struct source *s, const struct stat *st);
 
 /* The file at path of layers[idx], path being the one in that layer, following its partial marks
- * and metacopies down the stack. Checks that every lower file is what its mark says. *ret_st (may
- * be NULL) is the top file's stat. 0; -EUCLEAN for marks that fit nothing (logged: file, layer,
- * reason); other -errno. The layers outlive the source. */
+ * and metacopies down the stack. Checks that every lower file fits its mark. *ret_st (may be NULL)
+ * is the top file's stat. 0; -EUCLEAN for marks that fit nothing (logged: file, layer, reason);
+ * other -errno. The layers outlive the source. */
 int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path,
 	       struct source **ret, struct stat *ret_st);
-/* The same where the caller knows which layers have a regular file at that path, so that the others
- * need not be asked: at[0..nat), ascending, nothing between them hiding those further down; the
- * file is that of the first. */
+/* The same for a caller that knows the layers with a regular file at that path, so that the others
+ * are left alone. They are at[0..nat), ascending, and no layer between them hides one further down;
+ * the file is that of the first. */
 int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat,
 		  const char *path, struct source **ret);
 void source_free(struct source *s);
-/* Close the descriptors of s and of what is below it; nobody uses it. What is asked for later is
- * opened again. */
+/* Close the descriptors of s and of the sources below it; nobody uses it. Later calls open them
+ * again. */
 void source_close(struct source *s);
 
 /* The path of the file under the holes of s, in the tree that the layers below its own show. 0;

@@ -36,16 +36,15 @@ bool whiteout_is_reserved_attr(const char *attr);
 /* How a directory of a layer goes on below. The file form of an opaque directory is found by
  * listing. */
 enum whiteout_dir {
-	WHITEOUT_DIR_MERGED, /* with what the layers below have at its own path */
+	WHITEOUT_DIR_MERGED, /* with the directory at its own path in the layers below */
 	WHITEOUT_DIR_OPAQUE, /* not at all */
-	WHITEOUT_DIR_REDIRECTED, /* with what they have at another path */
+	WHITEOUT_DIR_REDIRECTED, /* with one at another path there */
 };
 
 /* Read the attributes of directory dirfd: one of enum whiteout_dir, or -errno. is_doubted: a
- * redirect in user.* counts on a directory which only this user could have written, and is -EUCLEAN
- * on others. redirect: "/" and a plain path from the root of the layers below, or one plain name,
- * which stands where the directory's own would (overlayfs writes both). -EUCLEAN: a redirect that
- * is neither. */
+ * redirect in user.* counts on a directory that only this user could have written, and is -EUCLEAN
+ * on others. redirect: "/" and a plain path from the root of the layers below, or one plain name in
+ * place of the directory's own (overlayfs writes both). -EUCLEAN: a redirect that is neither. */
 int whiteout_dir_kind(int dirfd, bool is_doubted, char redirect[PATH_MAX]);
 /* Likewise, and does it say that whiteouts of the third form, which are files, may be in it? */
 int whiteout_dir_marks(int dirfd, bool is_doubted, char redirect[PATH_MAX], bool *ret_has_files);
@@ -54,7 +53,7 @@ int whiteout_dir_marks(int dirfd, bool is_doubted, char redirect[PATH_MAX], bool
 bool whiteout_is_file(int dirfd, const char *name);
 /* Is there a redirect, be it one that an opaque mark overrules? 1, 0 or -errno. */
 int whiteout_has_redirect(int dirfd);
-/* Take away what whiteout_set_redirect made. 0 or -errno. */
+/* Undo whiteout_set_redirect. 0 or -errno. */
 int whiteout_remove_redirect(int dirfd);
 
 /* Cheap, for a directory's name: false is certain. */
@@ -81,6 +80,6 @@ bool whiteout_is_by_name(int dirfd, const char *name);
 /* Mark an empty directory opaque, in the forms that the privileges at hand allow. 0 or -errno. */
 int whiteout_set_opaque(const struct whiteout_style *st, int dirfd);
 /* Let a directory be merged with path (plain, from the root of the layers below) and with nothing
- * at its own. It says what the directory was copied up from, which does not change when it moves
- * again. 0 or -errno. */
+ * at its own. The path is the origin of the copy-up, so it stays when the directory moves again. 0
+ * or -errno. */
 int whiteout_set_redirect(const struct whiteout_style *st, int dirfd, const char *path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every writer of a file may give it user.* attributes. A server that may read more than the writer
+/* Every writer of a file may give it user.* attributes. A server with more rights than the writer
  * follows a mark to a lower file if root has sealed the mark, or if the writers could have read
- * that file by themselves (doc/SPEC.md, section 2). */
+ * that file (doc/SPEC.md, section 2). */
 #pragma once
 
 #include "veneer/layer/layer.h"

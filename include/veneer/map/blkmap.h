@@ -27,8 +27,8 @@ blk_t blkmap_run(const struct blkmap *m, blk_t blk, blk_t max, bool *ret_is_own)
 int blkmap_set(struct blkmap *m, blk_t blk, blk_t n);
 /* Have the memory that blkmap_set of this range needs: it cannot fail then. 0 or -ENOMEM. */
 int blkmap_reserve(struct blkmap *m, blk_t blk, blk_t n);
-/* Make own in dst what of [first, end) is own in src (NULL: all of it) and not in except (NULL:
- * none is); nothing at or past the clip of any of them. As blkmap_set. */
+/* Make own in dst the blocks of [first, end) that are own in src (NULL: all are) and not in except
+ * (NULL: none is). Blocks at or past the clip of any of them stay out. As blkmap_set. */
 int blkmap_add(struct blkmap *dst, blk_t first, blk_t end, const struct blkmap *src,
 	       const struct blkmap *except);
 /* The file was cut to size: clip = min(clip, size), bits of blocks that start at or past the new

@@ -10,6 +10,7 @@
 #define FORMAT_PARTIAL_ATTR	"user.veneer.partial"
 #define FORMAT_PARTIAL_VERSION	1
 #define FORMAT_PARTIAL_HAS_PATH 1u
+#define FORMAT_PARTIAL_IS_COPY	2u /* with HAS_PATH: the file at that path is another one */
 
 struct format_partial {
 	uint8_t version; /* FORMAT_PARTIAL_VERSION */

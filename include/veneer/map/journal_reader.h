@@ -28,15 +28,15 @@ int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t
 void journal_reader_release(struct journal_reader *r);
 /* 1 and the record; 0 at the end (r->why); -EUCLEAN (r->why, at r->off) or another -errno. */
 int journal_reader_next(struct journal_reader *r, struct record *ret_rec);
-/* Move on to the next offset at which a record follows the checksum that stands before it, whatever
- * that is. 1, 0 or -errno. */
+/* Move on to the next offset at which a record follows the checksum before it, with any value of
+ * that checksum. 1, 0 or -errno. */
 int journal_reader_resync(struct journal_reader *r);
 /* journal_reader_next gave 0: is there a record of which one byte is damaged? 1 and the record; 0;
  * -errno. */
 int journal_reader_mend(struct journal_reader *r, struct record *ret_rec);
-/* Judge the bytes behind the end of a log that no power cut can have torn: 0: nothing, or one torn
- * record and zeros; bytes that no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken: 1:
- * a single byte; 2: more; JOURNAL_TOO_LONG; -errno. */
+/* Judge the bytes behind the end of a log that no power cut can have torn. 0: nothing, or one torn
+ * record and zeros. Other bytes no killed writer leaves (doc/SPEC.md, 3.2), and the rule broken is
+ * given: 1: a single byte; 2: more; JOURNAL_TOO_LONG. Else -errno. */
 int journal_reader_rest(const struct journal_reader *r, const char **ret_why);
 
 /* Bytes of fd from off on that are not 0: none, 1, or 2 for more, and for too many to look at; or

@@ -46,16 +46,16 @@ struct mapfile_rebuild {
 
 /* Open the map of the layer at rootfd. work_fd is a directory on the same file system for the
  * temporary half of a checkpoint (-1 when READONLY). A layer without a map file gives an empty map;
- * the file is created by the first mapfile_file_new. rebuild may be NULL (as -EOPNOTSUPP).
- * A damaged map, of which the log has the rule broken and its offset, with name for the layer, is
- * as good as what can be believed of it: files without an entry are damaged. For writing it is
- * written anew, and linked to MAPFILE_DAMAGED_NAME before if something is lost; if nothing can be
- * believed the layer has no map from then on. 0; -EUCLEAN where that is not for writing, and for
- * what a newer version wrote or is no regular file; other -errno. The last record being torn is not
- * damage but an end. */
+ * the file is created by the first mapfile_file_new. rebuild may be NULL (as -EOPNOTSUPP). Of a
+ * damaged map the readable part counts, and files without an entry are damaged. The log names the
+ * layer, the rule broken and its offset. For writing it is written anew, and linked to
+ * MAPFILE_DAMAGED_NAME before if something is lost; if no part is readable the layer has no map
+ * from then on. 0; -EUCLEAN for such a map opened for reading, for a map of a newer version, and
+ * for anything but a regular file; other -errno. The last record being torn is not damage but an
+ * end. */
 int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
 		 const struct mapfile_rebuild *rebuild, struct mapfile **ret);
-/* Release. Writes nothing: what is needed later was written when it happened. */
+/* Release. Writes nothing: each change was written when it happened. */
 void mapfile_close(struct mapfile *mf);
 
 /* Re-read the log of a READONLY map that another process is appending to (or has replaced by a
@@ -64,7 +64,7 @@ int mapfile_refresh(struct mapfile *mf);
 
 /* Random number of this layer, drawn when its map file is first written; 0 before. */
 uint64_t mapfile_uuid(struct mapfile *mf);
-/* The only user who could have written what the map was opened with; a map that did not exist is
+/* The only user who could have written the map before it was opened; a map that did not exist is
  * this user's. 0; -EACCES: others could as well. */
 int mapfile_owner(struct mapfile *mf, uid_t *ret);
 /* Files with an entry. */
@@ -76,16 +76,16 @@ size_t mapfile_count(struct mapfile *mf);
 int mapfile_prepare(struct mapfile *mf);
 /* Enter a new partial file of which clip bytes can be seen from below, no block own. 0/-errno. */
 int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id);
-/* Enter again a file that carries this id although the map does not know it, which happens when its
- * record was lost in an unclean boot; its blocks are taken from rebuild, else none is own. Nothing
- * may have written to it since. 0; -EEXIST if it is known; -ENOENT if that id cannot have been
- * lost: the file is damaged. In a read-only map it is entered in memory alone. */
+/* Enter again a file that carries this id although the map does not know it: its record was lost in
+ * an unclean boot. Its blocks are taken from rebuild, else none is own. Nothing may have written to
+ * it since. 0; -EEXIST if it is known; -ENOENT if that id cannot have been lost: the file is
+ * damaged. In a read-only map it is entered in memory alone. */
 int mapfile_file_enter_again(struct mapfile *mf, file_id_t id, uint64_t clip,
 			     const struct mapfile_rebuild *rebuild);
 /* Forget a file (unlinked, or complete: an ordinary upper file from now on). -ENOENT if unknown. */
 int mapfile_file_gone(struct mapfile *mf, file_id_t id);
-/* All that was done to the files themselves before `before` (mapfile_now_ms), their removal or that
- * of their marks, is on the disk: no crash brings back what was forgotten before that, and the next
+/* Changes of the files before `before` (mapfile_now_ms), their removal or that of their marks, are
+ * on the disk. So no crash brings back a file that was forgotten before that, and the next
  * checkpoint is without it. */
 void mapfile_gone_for_good(struct mapfile *mf, uint64_t before);
 uint64_t mapfile_now_ms(void);
@@ -95,9 +95,8 @@ uint64_t mapfile_now_ms(void);
 int mapfile_reserve(struct mapfile *mf, uint64_t nblk);
 /* Blocks [blk, blk + n) are own now; their data has been written. 0 or -errno. */
 int mapfile_own(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n);
-/* Likewise, and they are zeros. Of each block that is zeros it has to be told, also where it was
- * own before: in a copy of the layer an own block that is nothing but zeros would else be one whose
- * data is lost. */
+/* Likewise, and they are zeros. Report each block of zeros, also one that was own before: in a copy
+ * of the layer an own block of zeros would else count as lost data. */
 int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n);
 /* Own blocks of [blk, blk + n) are about to become zeros. Where one is committed that is on the
  * disk before, unless the map is volatile: without its record it would be one whose data is lost.
@@ -131,8 +130,8 @@ enum mapfile_pending {
 enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id);
 /* Blocks became own, or were cut off, since the last commit. */
 bool mapfile_has_uncommitted(struct mapfile *mf, file_id_t id);
-/* A power cut now would leave the map of this file as it is. What fsync found MAPFILE_OWN_ONLY is
- * committed, but its records may be in memory only. */
+/* A power cut now would leave the map of this file as it is. A file that fsync found
+ * MAPFILE_OWN_ONLY is committed, but its records may be in memory only. */
 bool mapfile_is_durable(struct mapfile *mf, file_id_t id);
 /* Was the file cut, and is that not on disk yet as far as the map knows? 1, 0 or -ENOENT. */
 int mapfile_is_cut(struct mapfile *mf, file_id_t id);
@@ -143,8 +142,8 @@ int mapfile_must_sync(struct mapfile *mf, file_id_t id);
  * data sync. */
 uint64_t mapfile_change(struct mapfile *mf, file_id_t id);
 /* As mapfile_commit, but -EAGAIN (nothing done) if the file was changed after `change` was taken:
- * what became own meanwhile was not in that data sync, and must not be committed by it. Take the
- * number and sync the data again, and after a few rounds keep writers out. */
+ * the blocks that became own meanwhile were not in that data sync, which must not commit them. Take
+ * the number and sync the data again, and after a few rounds keep writers out. */
 int mapfile_commit_since(struct mapfile *mf, file_id_t id, uint64_t change, bool sync);
 /* Append the commit record of a file whose data has just been synced, and sync the map if sync is
  * set and the map is not volatile. The caller has kept writers of that file out since before its

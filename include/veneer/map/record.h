@@ -33,14 +33,13 @@ size_t record_len(enum format_record_type type);
 size_t record_encode(const struct record *rec, uint64_t prev, uint8_t out[FORMAT_REC_BYTES_MAX],
 		     uint64_t *ret_sum);
 
-/* Read the record at p of which at most len bytes exist. Its length; 0 when what stands here is no
- * record (*ret_why says in words why: zeros, torn, ...); -EUCLEAN when it is one by its checksum
- * and yet breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written with a length
- * only. */
+/* Read the record at p of which at most len bytes exist. Its length. 0: no record stands here
+ * (*ret_why says why in words: zeros, torn, ...). -EUCLEAN: the checksum is right, and the record
+ * breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written with a length only. */
 int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
 		  uint64_t *ret_sum, const char **ret_why);
-/* Likewise for a record of which one byte is not what it was when it was written: its checksum says
- * which one, and what it was. 0: no such record. */
+/* Likewise for a record of which one byte has changed since it was written: its checksum tells the
+ * byte and its former value. 0: no such record. */
 int record_mend(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
 		uint64_t *ret_sum);
 /* "OPEN", "NEW", ...; for people. */

@@ -16,7 +16,7 @@ int snapshot_header_decode(const void *p, size_t len, struct format_map_header *
 /* Seed of the snapshot's first record. */
 uint64_t snapshot_seed(const struct format_map_header *h);
 
-/* Do what a record of the snapshot says, if it may stand there. As table_apply. */
+/* Apply a record of the snapshot, if it may stand there. As table_apply. */
 int snapshot_apply(struct table *t, const struct record *rec, const struct format_map_header *h,
 		   const char **ret_why);
 /* Read header and snapshot of fd into t, which is initialised. 0; -EUCLEAN with *ret_damage; other

@@ -28,8 +28,8 @@ struct mount {
 	struct trace *trace; /* the prefetch session's; NULL without */
 	int state_fd; /* state_dir_ask, until mount_start_prefetch; -1 */
 	struct readdirplus_policy readdirplus_policy;
-	bool is_frozen; /* the upper's file system became read-only before a server died: nothing is
-			   changed */
+	bool is_frozen; /* nothing is changed: the upper's file system became read-only while the
+			   mount was used, or enum mount_reopening says so */
 	bool has_warned_override; /* that owners and modes in attributes are ignored */
 	bool has_begun; /* the kernel's INIT has come */
 	bool has_passthrough; /* the kernel agreed to it; files may be refused all the same */
@@ -53,15 +53,30 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
  * (mount_dirs_fit) and are taken over, also on failure. */
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err,
 		  size_t err_size);
+/* How much of an unfinished change mount_reopen_at deals with. */
+enum mount_reopening {
+	MOUNT_REOPENING_WHOLE, /* what was under way is finished or taken back */
+	MOUNT_REOPENING_UNMERGED, /* a merge of snapshots that cannot be finished is left */
+	MOUNT_REOPENING_FROZEN, /* the upper is written nowhere, and the mount is frozen */
+};
 /* Open the mount of a dead server again, with the memory files of its node table (node_table_fds),
  * so that node ids, generations and inode numbers stay; and of its locks (locks_fd; -1: the kernel
- * keeps them). Those that it takes over are -1 then, also on failure. image: that of another mount,
- * which shared it; NULL: that of its layers. If the upper's file system is read-only by now, the
- * mount is frozen: it can be read, and gets no request that changes anything. */
+ * keeps them). Those that it takes over are -1 then: the node table's not on failure, so that it
+ * can be tried again. image: that of another mount, which shared it, for one that has no snapshots;
+ * NULL: that of its layers. A frozen mount can be read, and gets no request that changes
+ * anything. */
 struct mount_saved_tables {
 	int slots_fd, names_fd, locks_fd;
 	struct image *image;
+	struct inode_rebuild *rebuild; /* the node table is there instead, if it has one */
+	struct stats *stats; /* taken over; NULL: they begin anew */
+	struct locks *locks; /* taken over but on failure; NULL: locks_fd says */
+	struct workdir work; /* likewise; WORKDIR_NONE: the mount makes one */
+	enum mount_reopening how;
 };
+#define MOUNT_SAVED_TABLES_NONE       \
+	((struct mount_saved_tables){ \
+		.slots_fd = -1, .names_fd = -1, .locks_fd = -1, .work = WORKDIR_NONE })
 int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
 		    struct mount_saved_tables *saved, char *err, size_t err_size);
 /* Trace what the mount reads first, and read ahead by the profile of its image. After INIT and
@@ -70,11 +85,13 @@ void mount_start_prefetch(struct mount *m);
 /* Release everything. The kernel's mount is gone. */
 void mount_close(struct mount *m);
 /* Leave it as a server that dies does, for mount_reopen_at: unlinked files stay, the work directory
- * too, and the upper is locked as long as a descriptor of that lock is open elsewhere. The mount
- * keeps no locks of files. The memory files of the node table are the caller's. First, unless it is
- * volatile, all of the upper is synced and its map marked as such. 0; -errno: that failed, and it
- * is left all the same. */
-int mount_leave(struct mount *m, int *ret_slots, int *ret_names);
+ * too, and the upper is locked as long as a descriptor of that lock is open elsewhere. No
+ * request waits for a lock of a file but of a member of a shared superblock. The node table goes to
+ * what was made beside it (inode_rebuild.h), if there is any and it can be used, otherwise its
+ * memory files are the caller's; so are the counters and the locks of files. First, unless the
+ * mount is volatile, all of the upper is synced and its map marked as such. 0; -errno: that failed,
+ * and it is left all the same. */
+int mount_leave(struct mount *m, struct mount_saved_tables *left);
 /* Does the kernel keep what programs write, and send it later (writeback=on)? Then size and times
  * of a regular file are the kernel's until it has. */
 bool mount_keeps_writes(const struct mount *m);

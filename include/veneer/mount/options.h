@@ -42,6 +42,7 @@ enum locking { LOCKING_LOCAL, LOCKING_SERVER };
  * of the upper by itself. */
 enum branches_mode { BRANCHES_OFF, BRANCHES_ON };
 
+#define OPTIONS_SQUASH_MAX  10000u /* fewer than an upper can have */
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL  UINT32_MAX
 
@@ -77,6 +78,7 @@ struct mount_opts {
 	enum branches_mode branches;
 	enum promote_policy_mode promote; /* -o promote=off|auto|eager|written|RATE */
 	uint64_t promote_rate; /* bytes a second */
+	unsigned squash; /* of more than twice as many snapshots the oldest are merged; 0: never */
 	uint64_t promote_max; /* -o promote_max=: bytes of `written` */
 	uint32_t copies; /* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N,
 			    OPTIONS_COPIES_ALL */

@@ -21,6 +21,10 @@ struct workdir {
  * lives; remove those of mounts that died, or take one of them over, emptied, where there is no
  * room for another. path is for messages. 0, or -errno with a sentence. */
 int workdir_open(int top, const char *path, struct workdir *ret, char *err, size_t err_size);
+/* Go on in the directory of a mount that was left and is opened anew, and empty it. Its lock stays:
+ * `veneer umount`, which waits for that, waits on. False: there is none that is as we made it. left
+ * is WORKDIR_NONE afterwards. */
+bool workdir_adopt(struct workdir *left, struct workdir *ret);
 /* Remove it with its contents. WORKDIR_NONE is ignored, and files that cannot be removed. */
 void workdir_close(struct workdir *w);
 /* Leave it to a later workdir_open, which reuses or removes it. */

@@ -30,18 +30,21 @@ struct passthrough_select {
 int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
 			    struct passthrough_select *ret);
 
-/* Whether programs may read the lower file that is offered while another one writes it: a
- * descriptor that was opened for reading before the first write would go on showing the lower
- * file's bytes. That holds for logs, by name; for databases in one file, by their first bytes; and
- * for text that is not small, a program, part of an installation, or closed to writers, as a log of
- * any name is text. The file is read once, when this is first asked; an error counts as no. */
+/* Has the upper file of the inode all the bytes that are seen? */
+bool passthrough_select_is_whole(const struct inode *i);
+
+/* May programs read the offered lower file while another one writes it? A descriptor that was
+ * opened for reading before the first write would go on showing the lower file's bytes. Logs count
+ * by name, and databases in one file by their first bytes. Text counts too, as a log of any name is
+ * text, unless it is small, a program, part of an installation, or closed to writers. The first
+ * call reads the file; an error counts as no. */
 bool passthrough_select_is_followed(const struct passthrough_select *o);
 
 /* Would a flat copy of a partial lower file, which is not small, be passed through to those who
  * read it? Reads the file once, as above. */
 bool passthrough_select_gains_copy(struct union_fs *t, struct inode *i, bool minds_followers);
 
-/* A descriptor of what is offered. */
+/* A descriptor of the offered file. */
 struct passthrough_select_file {
 	int fd;
 	int own; /* closed by passthrough_select_close, or -1 */

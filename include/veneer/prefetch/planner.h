@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what is known of an image to what is fetched for its next start, in which order, and whether
- * it is worth it; and how right that was afterwards. Pure. */
+/* From the profile of an image to the list of fetches for its next start, their order, and whether
+ * they are worth it; afterwards, how right the list was. Pure. */
 #pragma once
 
 #include "veneer/prefetch/profile.h"
@@ -8,9 +8,8 @@
 #define PLANNER_EXTENT_BYTES 32768u /* of a file; as TRACE_EXTENT_SIZE */
 #define PLANNER_TRUST_BOUND  0.5 /* predictions that were right less often are not acted on */
 #define PLANNER_TRIALS	     2u /* the first are, in any case */
-#define PLANNER_CHECK_FIRST \
-	3u /* starts before one is left alone, to be judged by what it reads itself, */
-#define PLANNER_CHECK_EVERY 8u /* ... and starts for which each verdict is good */
+#define PLANNER_CHECK_FIRST  3u /* starts before one is left alone, judged by its reads, */
+#define PLANNER_CHECK_EVERY  8u /* ... and starts for which each verdict is good */
 
 struct planner_limits {
 	enum predictor_kind kind;
@@ -27,8 +26,8 @@ struct plan_piece {
 	float chance;
 };
 
-/* Pieces in the order in which they are fetched: files in the order of their first use, the extents
- * of each from front to back, what is written last. */
+/* Pieces in the order of fetching: files in the order of their first use, the extents of each from
+ * front to back, files to be written last. */
 struct plan {
 	struct profile_file *files; /* owned */
 	size_t nfiles;

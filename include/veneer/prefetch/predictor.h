@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Predicts what the next start of a program will touch from what earlier starts touched. Pure
- * policy: no file, no clock, the same answer for the same question. Three predictors answer it; the
- * first is the one that is used, the others are those of DPSO (Jiang et al. 2021), to compare
- * with. */
+/* Predicts the extents that the next start of a program will touch from the extents of earlier
+ * starts. Pure policy: no file, no clock, the same answer for the same question. Three predictors
+ * answer it; the first is the one that is used, the others are those of DPSO (Jiang et al. 2021),
+ * to compare with. */
 #pragma once
 
 #include <stddef.h>
@@ -20,18 +20,18 @@ enum predictor_kind {
 /* One thing that was touched in some start. */
 struct predictor_item {
 	uint64_t seen; /* bit k: in the start before k others; bit 0 is the last one */
-	uint32_t count; /* starts in which it was touched, those that `seen` has forgotten too */
+	uint32_t count; /* starts in which it was touched, also starts that `seen` has forgotten */
 	uint32_t first_ms; /* how long after the beginning it is touched first, in the last start
 			      that did */
-	uint32_t order; /* its place among what that start touched: 0 came first */
+	uint32_t order; /* its place in the order of that start: 0 came first */
 };
 
 struct predictor_question {
 	enum predictor_kind kind;
 	unsigned starts; /* so many came before; 0: nothing is known */
 	size_t limit; /* N. DPSO's predictors: at most so many. The default one: at most so many on
-		       * trust; what has come back before, as its own history has it, is not
-		       * counted */
+			 trust; items that have come back before, by their own history, are not
+			 counted */
 	double bound; /* the default one: the least chance that is worth an item, 0..1 */
 	uint64_t seed; /* of the draw */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One mount's part in learning: notes what it is asked for first, has the known profile of its
- * image read ahead, and adds its notes to the profile. One thread of the process does all that
- * touches the profile; neither requests nor mounting nor unmounting wait for it. Any failure turns
- * learning off for this mount, with one line. */
+/* One mount's part in learning: notes its first requests, has the known profile of its image read
+ * ahead, and adds its notes to the profile. One thread of the process does all work on the profile;
+ * neither requests nor mounting nor unmounting wait for it. Any failure turns learning off for this
+ * mount, with one line. */
 #pragma once
 
 #include "veneer/base/stats.h"
@@ -16,7 +16,7 @@ struct prefetch_session_config {
 	struct image *image;
 	struct stats *stats;
 	int state_fd; /* state_dir_ask; taken over, also on failure */
-	unsigned window_ms; /* how long it is noted what is asked for */
+	unsigned window_ms; /* how long requests are noted */
 	enum predictor_kind predictor;
 };
 
@@ -27,5 +27,5 @@ struct trace *prefetch_session_trace(struct prefetch_session *l);
 /* The image and the stats are the caller's again: waits for a read at hand, never for the profile.
  * Nobody notes anything any more. NULL is ignored. */
 void prefetch_session_stop(struct prefetch_session *l);
-/* Wait until all that was learned is stored, at most so long. */
+/* Wait until all notes are stored, at most so long. */
 void prefetch_session_drain(unsigned timeout_ms);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profiles of images: one SQLite file a user, which any number of processes use at once and
  * which may be deleted at any time. The only user of SQLite. An image is the stack of its lower
- * layers, and a layer is known by device, inode and birth time of its root: what is known is of
- * this machine.
+ * layers, and a layer is known by device, inode and birth time of its root: a profile is of this
+ * machine.
  *
- * Every call may take as long as the file system takes: for threads that nobody waits for. All
- * return 0 or -errno, with a sentence in err when it is not 0: -EUCLEAN (damaged), -EPROTO (of a
- * newer version), -EFBIG, -EROFS, -EBUSY (locked for too long), -ENOSPC, -ENOENT, -ENOMEM, -EIO. */
+ * Every call may take as long as the file system takes: for threads without waiters. All return 0
+ * or -errno, with a sentence in err when it is not 0: -EUCLEAN (damaged), -EPROTO (of a newer
+ * version), -EFBIG, -EROFS, -EBUSY (locked for too long), -ENOSPC, -ENOENT, -ENOMEM, -EIO. */
 #pragma once
 
 #include "veneer/prefetch/predictor.h"
@@ -17,7 +17,7 @@
 #define PROFILE_FILE	     "profile.db"
 #define PROFILE_VERSION	     1
 #define PROFILE_BYTES_MAX    (64u << 20) /* the file does not grow beyond */
-#define PROFILE_BYTES_OPENED (256u << 20) /* one that is larger is not ours */
+#define PROFILE_BYTES_OPENED (256u << 20) /* a larger file is not ours */
 #define PROFILE_IMAGES_MAX   256u /* least recently started first out */
 #define PROFILE_ITEMS_MAX    32768u /* of one image; least recently seen first out */
 
@@ -32,7 +32,7 @@ struct profile_stack {
 
 struct profile_file {
 	char *path; /* in the merged tree */
-	uint64_t layer; /* whose file it is */
+	uint64_t layer; /* the layer that has the file */
 };
 
 enum profile_kind { PROFILE_READ, PROFILE_WRITTEN, PROFILE_KINDS };
@@ -48,12 +48,11 @@ struct profile_item {
 
 /* How good predictions were. */
 struct profile_score {
-	uint64_t judged; /* starts with a verdict; those that went without before a check count,
-			  * too */
+	uint64_t judged; /* starts with a verdict, or without prefetch before a check */
 	double precision; /* of the last ones, the last counting most; 0..1 */
 };
 
-/* All that is known of an image. */
+/* The whole profile of an image. */
 struct profile_image {
 	struct profile_file *files;
 	size_t nfiles;
@@ -88,8 +87,7 @@ uint64_t profile_image_key(const struct profile_stack *s);
 int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size);
 void profile_close(struct profile *p);
 
-/* Load what is known of the image, or of one that shares layers with it; starts is 0 when nothing
- * is. */
+/* Load the profile of the image, or of one that shares layers with it; starts is 0 without one. */
 int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret,
 		 char *err, size_t err_size);
 /* Add one more start of the image. Afterwards the file is within its bounds. */
@@ -100,7 +98,7 @@ int profile_store(struct profile *p, const struct profile_stack *s,
 int profile_each(struct profile *p, bool wants_items,
 		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
 		 size_t err_size);
-/* In place of what is known of the image of that key, if anything. */
+/* In place of the profile of the image of that key, if any. */
 int profile_put(struct profile *p, const struct profile_image *img, char *err, size_t err_size);
 /* Forget one, or all (key 0). -ENOENT without a sentence: it is not known. */
 int profile_forget(struct profile *p, uint64_t key, char *err, size_t err_size);

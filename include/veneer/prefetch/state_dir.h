@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The directory where what is learned is kept: named by the environment of the mount program, and
- * handed on as a descriptor, since the server sees neither. It may lie on a file system that does
- * not answer. */
+/* The directory of profiles: named by the environment of the mount program, and handed on as a
+ * descriptor, since the server sees neither. It may lie on a file system that does not answer. */
 #pragma once
 
 #include <stdbool.h>

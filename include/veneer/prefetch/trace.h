@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first requests of a mount: the extents of files that were read, and the files that were
  * written, each with the time of its first touch. Threads that answer requests note them without a
- * lock and without waiting; memory is bounded from the beginning, and what does not fit is not
- * noted. Knows nothing of files: they are pointers. */
+ * lock and without waiting; memory is bounded from the beginning, and touches that do not fit are
+ * not noted. Knows nothing of files: they are pointers. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #define TRACE_EXTENT_SHIFT 15 /* extents of 32 KiB */
 #define TRACE_EXTENT_SIZE  (1u << TRACE_EXTENT_SHIFT)
-#define TRACE_EXTENTS	   0xffff0u /* of a file; what lies behind them is not noted */
+#define TRACE_EXTENTS	   0xffff0u /* of a file; extents behind them are not noted */
 #define TRACE_SLOTS	   16384u /* a power of two */
 #define TRACE_TOUCHES_MAX  (TRACE_SLOTS / 4 * 3)
 
@@ -42,8 +42,8 @@ void trace_write(struct trace *t, const void *file);
 void trace_open(struct trace *t, const void *file);
 /* Nothing is noted from now on, but by threads that are at it. */
 void trace_end(struct trace *t);
-/* After the end: what was noted, by file, kind and extent. *ret is malloc'd. Gives the memory back
- * to the system. How many, or -ENOMEM. */
+/* After the end: the notes, by file, kind and extent. *ret is malloc'd. Gives the memory back to
+ * the system. How many, or -ENOMEM. */
 ssize_t trace_take(struct trace *t, struct trace_touch **ret);
 /* Order of touches by file, kind and extent, then time; for qsort(3). */
 int trace_by_place(const void *a, const void *b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each thread of a process works for, noted in memory that outlives the process: after a crash
- * the next process sees what the crash came from. */
+/* The work of each thread of a process, noted in memory that outlives the process: after a crash
+ * the next process sees the cause of it. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,14 +40,14 @@ struct crash_board {
 void activity_watch(void);
 /* Set the board on which this process notes how it crashes, and which threads wait; NULL: none. */
 void activity_note_in(struct crash_board *b);
-/* This thread is at it (NULL: at nothing that matters) until activity_end with what this gave,
- * which it was at before. */
+/* This thread is at it (NULL: at nothing that matters) until activity_end with the result, its
+ * former work. */
 struct activity *activity_begin(struct activity *d);
 void activity_end(struct activity *before);
 
-/* Until activity_wait_end, which is given what this gave, the thread may wait in the kernel, so
- * that nothing ends it, for answers that only this process or the one after it gives: that one must
- * not wait for its death. */
+/* Until activity_wait_end with the result, the thread may wait in the kernel, so that nothing ends
+ * it, for answers that only this process or its successor gives. The successor must not wait for
+ * its death. */
 int activity_wait_begin(void);
 void activity_wait_end(int waiter);
 /* The supervisor calls it before each look at its server. True: it must look again soon. The first
@@ -58,9 +58,9 @@ bool activity_keep_watch(struct crash_board *b, uint32_t *nwaits);
 /* The process, a child, takes no signals any more: its first thread is dead, or its core is about
  * to be written. */
 bool activity_is_dead(pid_t pid);
-/* The process is dead, or has crashed and is waiting to write its core, but for threads that wait
- * so, or in calls that change nothing (for a layer on a file system that does not answer). One that
- * is dying may look so for a moment. */
+/* The process is dead, or has crashed and is waiting to write its core. Exempt are threads that
+ * wait so, or in calls that change nothing (for a layer on a file system that does not answer). A
+ * dying process may look so for a moment. */
 bool activity_is_stuck(const struct crash_board *b, pid_t pid);
 /* Wait until each change of a layer that a thread of this process is making now, in one call of the
  * kernel, has got on. -EBUSY: one has not for so long, as where its file system does not answer,

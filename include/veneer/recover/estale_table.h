@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of callers that were answered ESTALE, and so told to look a name up again, because they
- * are about to change what it leads to, and of what that was. A fixed room: a note pushes out older
- * ones, and is forgotten after a while. Any thread. */
+ * are about to change its file; with that file. A fixed room: a note pushes out older ones, and is
+ * forgotten after a while. Any thread. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* The caller looks again at once, but may be heard only when all threads are free again that wait
- * for a disk. What is kept too long costs a private copy of pages at most. */
+ * for a disk. A note that is kept too long costs a private copy of pages at most. */
 #define ESTALE_TABLE_MS	     60000
 #define ESTALE_TABLE_VERSION 2 /* of the memory file; another one is not attached */
 

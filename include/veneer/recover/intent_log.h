@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Intents: what requests are about to change, in memory that outlives the server: one slot for each
- * request under way, from before its first change until after its reply. The next server, which
- * gets unanswered requests again, sees by it what it was that the dead one had begun, and finishes
- * or answers it instead of doing it twice.
+/* Intents: the coming changes of requests, in memory that outlives the server: one slot for each
+ * request under way, from before its first change until after its reply. The next server gets
+ * unanswered requests again. The intent tells it the work that the dead server had begun; it
+ * finishes or answers that instead of doing it twice.
  *
  * A slot is found without a lock, and written so that death at any instruction leaves either no
  * intent or a whole one. */
@@ -39,7 +39,7 @@ struct intent_object {
 
 struct intent_end {
 	uint64_t parent; /* node id of the directory */
-	uint64_t node; /* what had the name; 0: nothing */
+	uint64_t node; /* the object of the name; 0: none */
 	uint64_t ino; /* as presented */
 	uint64_t upper_ino; /* 0: it had no entry in the upper */
 	char name[NAME_MAX + 1];
@@ -47,12 +47,12 @@ struct intent_end {
 
 struct intent {
 	_Atomic uint64_t state; /* written last; intent_log.c's own */
-	/* May read slots that another thread is filling: what they say counts where the state has
+	/* May read slots that another thread is filling: their content counts where the state has
 	 * stayed the same. */
 	_Atomic uint64_t key; /* of the mount */
 	_Atomic uint64_t unique; /* of the request, without the bit that says it comes again */
 	_Atomic uint32_t kind; /* enum intent_kind */
-	_Atomic uint32_t is_begun; /* what follows is valid, and the disk may have been changed */
+	_Atomic uint32_t is_begun; /* the next fields count, and the disk may have been changed */
 	struct intent_end from, to;
 	uint32_t mode; /* INTENT_SETID: of from before; 0: it has no such bits */
 	uint32_t capability_len;
@@ -67,11 +67,11 @@ struct intent_request {
 	bool is_resent; /* a slot that a dead server left for it is gone on with */
 	uint64_t from_parent, to_parent;
 	const char *from_name, *to_name; /* or NULL */
-	uint64_t node; /* INTENT_INVALIDATE: whose attributes or bytes are changed, or 0 */
+	uint64_t node; /* INTENT_INVALIDATE: inode of changed attributes or bytes, or 0 */
 };
 
 /* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and
- * stays; what the last user of it left is kept. Without that a private one is used. */
+ * stays; slots of its last user are kept. Without that a private one is used. */
 size_t intent_log_area_bytes(void);
 void intent_log_use_area(void *mem);
 
@@ -86,12 +86,13 @@ void intent_log_drop_note(struct intent *n);
 struct intent *intent_log_current(void);
 /* End the intent: the reply is out. NULL is fine. */
 void intent_log_end(struct intent *n);
-/* Just before the first change on disk by the calling thread's request: what has the names now. */
+/* Just before the first change on disk by the calling thread's request: the present objects of the
+ * names. */
 void intent_log_about(struct intent_object from, struct intent_object to);
 /* The same of a request that changes no names. */
 void intent_log_mark(struct intent *n);
-/* Unmark it: what was noted is undone or done, and the request begins anew if it comes again. NULL
- * is fine. */
+/* Unmark it: the noted change is undone or done, and the request begins anew if it comes again.
+ * NULL is fine. */
 void intent_log_unmark(struct intent *n);
 /* Does a slot of kind INTENT_SETID stand? In doubt yes. Cheap. */
 bool intent_log_has_setid(void);
@@ -100,8 +101,8 @@ bool intent_log_has_setid(void);
 void intent_log_forget_setid(uint64_t key, uint64_t unique, struct intent_object file);
 /* fn for each request of a mount that a dead server had begun, in no order. */
 void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
-/* A request that comes again has been read. Before it is begun; what was noted of it, if anything,
- * is of this server now. */
+/* A request that comes again has been read. Before it is begun; its note, if any, is of this server
+ * now. */
 void intent_log_came_again(uint64_t key, uint64_t unique);
 /* A dead server's, and it has not come again. */
 bool intent_log_is_left(const struct intent *n);

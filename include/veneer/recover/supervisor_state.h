@@ -42,14 +42,14 @@ struct activity *supervisor_state_activity(struct supervisor_state *l, uint32_t 
  * request crashes a server repeats it a few times at most, so this alone brings no end. */
 struct activity *supervisor_state_asked(struct supervisor_state *l);
 struct crash_board *supervisor_state_board(struct supervisor_state *l);
-/* A server died: is_crash, and not because it was killed. A mount that it crashed over
- * SUPERVISOR_STATE_STRIKES times, no minute between any two of them, is given up. True: it is known
- * what it crashed over, a mount or what was asked for. */
+/* A server died; is_crash: it was not killed. A mount that it crashed over SUPERVISOR_STATE_STRIKES
+ * times, no minute between any two of them, is given up. True: the cause of the crash is known, a
+ * mount or a client's request. */
 #define SUPERVISOR_STATE_STRIKES 3u
 bool supervisor_state_judge(struct supervisor_state *l, bool is_crash);
 bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t place);
 
-/* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
+/* The server is about to leave on its own: after any kind of end no other is to follow. */
 void supervisor_state_leave(struct supervisor_state *l);
 bool supervisor_state_is_left(const struct supervisor_state *l);
 /* The stages of a server that was told to go: it goes when its mounts do; then its listening socket

@@ -18,20 +18,29 @@ int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *e
  * sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 
-/* Have a snapshot taken of the mount whose root, or whose upper, root is the stat of. name: "" for
- * one that the server chooses; on success the snapshot's, malloc'd. Results as client_flatten. */
-int client_snapshot(int fd, const struct stat *root, const char *name, char **ret_name, char *err,
-		    size_t err_size);
+/* A mount or its upper, as its server knows it. */
+struct client_target {
+	unsigned dev_major, dev_minor;
+	uint64_t ino;
+	uint32_t number; /* of a mount in a shared superblock, all of which have one device; 0 */
+};
+
+/* Of a directory. 0 or -errno. */
+int client_target_of(const char *path, struct client_target *ret);
+
+/* Have a snapshot taken of a mount. name: "" for one that the server chooses; on success the
+ * snapshot's, malloc'd. Results as client_flatten. */
+int client_snapshot(int fd, const struct client_target *at, const char *name, char **ret_name,
+		    char *err, size_t err_size);
 
 /* Have it go back to a snapshot. names: of that, a newline, and what the snapshot of what it shows
  * now is to be called, or nothing. Likewise. */
-int client_rollback(int fd, const struct stat *root, const char *names, char **ret_name, char *err,
-		    size_t err_size);
+int client_rollback(int fd, const struct client_target *at, const char *names, char **ret_name,
+		    char *err, size_t err_size);
 
-/* Have the mount whose root, or whose upper, root is the stat of make its partial files ordinary
- * ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
- * such mount; other -errno and a sentence. */
-int client_flatten(int fd, const struct stat *root,
+/* Have a mount make its partial files ordinary ones. step is told how far it is, until the end. 0;
+ * -ENOENT: the server has no such mount; other -errno and a sentence. */
+int client_flatten(int fd, const struct client_target *at,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 
@@ -41,7 +50,7 @@ struct client_squashed {
 };
 
 struct client_squash_ask {
-	const struct stat *root; /* of the mount, or of its upper */
+	const struct client_target *at;
 	const char *names; /* the lower and the upper snapshot, or nothing, a newline between */
 	void (*step)(void *arg, const struct client_squashed *s);
 	void *arg;

@@ -21,6 +21,7 @@ struct served_place {
 /* A mount, or its upper, by device and inode number of its root. */
 struct mount_table_target {
 	unsigned dev_major, dev_minor;
+	uint32_t number; /* of a mount in a shared superblock (sb_registry_number) */
 	uint64_t ino;
 };
 
@@ -76,8 +77,13 @@ size_t mount_table_count(struct mount_table *r);
 void mount_table_each(struct mount_table *r,
 		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
 		      void *arg);
-bool mount_table_is_at(const struct mount *m, const struct served_place *at,
-		       const struct mount_table_target *t);
+/* Call fn of the mount that t says, which stays as it is meanwhile; one that is being opened anew
+ * or resumed is waited for. False: there is none. */
+bool mount_table_at(struct mount_table *r, const struct mount_table_target *t,
+		    void (*fn)(struct mount *m, const struct served_place *at, void *arg),
+		    void *arg);
+/* Does every mount of it end now? */
+bool mount_table_ends(struct mount_table *t);
 /* What is done to a mount that is in use; each gives 0 or -errno, and nothing has changed then. */
 struct mount_table_step {
 	/* The upper stays what it is: mount_freeze_check is not asked, and nothing is synced. */
@@ -94,8 +100,9 @@ struct mount_table_step {
  * of the server, and opened anew afterwards, in the same file system, with all that programs have
  * open. All of its upper is synced by then, unless it is volatile. What the steps give; what
  * mount_freeze_check refuses; -ENOENT: there is no such mount; -EBUSY: it ends, or is being
- * replaced; -EAGAIN: a request does not end; -EOPNOTSUPP: of a shared superblock, with locks of
- * files, or not saved for the next server; -ENOTCONN: it was lost. */
+ * replaced; -EAGAIN: a request does not end; -EOPNOTSUPP: it is not saved for the
+ * next server, or has locks of files that the kernel cannot ask for again; -ENOTCONN: it was lost.
+ */
 int mount_table_replace(struct mount_table *r, uint64_t id, const struct mount_table_step *step);
 /* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some
  * seconds. */

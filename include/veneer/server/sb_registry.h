@@ -17,11 +17,19 @@ struct hosted_member;
 /* Is share=pages part of this program? */
 bool sb_registry_is_built(void);
 
-/* ended is called when a mount has left and belongs to its owner again, on a thread that may block;
- * for the last member, after the common mount has closed its layers. pool and supervisor_state
- * (NULL: none) are borrowed. 0 or -errno. */
+struct sb_registry_owner_calls {
+	/* A mount is about to leave: when this returns its owner calls nothing of its member any
+	 * more. */
+	void (*leaves)(void *owner);
+	/* It has left and belongs to its owner again; of the last member, after the common mount
+	 * has closed its layers. */
+	void (*ended)(void *owner);
+};
+
+/* The calls come on threads that may block. pool, supervisor_state (NULL: none) and calls are
+ * borrowed. 0 or -errno. */
 int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
-		    void (*ended)(void *owner), struct sb_registry **ret);
+		    const struct sb_registry_owner_calls *calls, struct sb_registry **ret);
 /* Free it when no mount is a member, or is about to be. */
 void sb_registry_free(struct sb_registry *cs);
 
@@ -53,6 +61,9 @@ struct image *sb_registry_image(const struct hosted_sb *c);
 int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const uint32_t *secret,
 		      struct hosted_member **ret);
 uint32_t sb_registry_number(const struct hosted_member *o);
+/* Is it this one of the superblock with this device? */
+bool sb_registry_is_at(const struct hosted_member *o, unsigned dev_major, unsigned dev_minor,
+		       uint32_t number);
 /* Describe the membership for the next server. False: the superblock is not saved and ends with
  * this server. */
 bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret);
@@ -61,6 +72,18 @@ bool sb_registry_describe(const struct hosted_member *o, struct mount_record *re
 void sb_registry_bound(struct hosted_member *o, ino_t mount_ns);
 /* The root will not be bound. `ended` is called. */
 void sb_registry_abandon(struct hosted_member *o);
+
+/* The mount is to be left and opened again while programs use it (sb_member_suspend): its requests
+ * wait until sb_registry_reopened, and it does not leave until sb_registry_resumed, after which it
+ * may be gone. -EBUSY: it ends, or is not bound yet; -EAGAIN: a request does not end in ms, and
+ * sb_registry_resumed is to be called all the same. */
+int sb_registry_suspend(struct hosted_member *o, unsigned ms);
+void sb_registry_reopened(struct hosted_member *o);
+/* May call `ended`: the caller keeps nobody from that. */
+void sb_registry_resumed(struct hosted_member *o);
+/* It could not be opened again: its requests are answered ESTALE, the waiters of its locks (NULL:
+ * it has none) ENODEV, and `ended` is called. */
+void sb_registry_lost(struct hosted_member *o, struct locks *locks);
 
 /* Another mount wants its upper: if the root is mounted nowhere any more, the member ends, in use
  * or not. */

@@ -42,12 +42,13 @@ void sb_member_lose_rest(struct shared_sb *g);
  * it. */
 bool shared_sb_has_ended(const struct shared_sb *g);
 
-/* Let a mount of the same image in, whose options agree with the common one's; not served
- * elsewhere. It is reached by its number when this returns, which is never used twice: a mount with
- * a key has that. secret: sb_member_secret of one that was in it under another server; NULL: it is
- * new. 0 or -errno. */
+/* Let a mount in. Its options agree with the common one's, and its image is the common one, or has
+ * layers of snapshots above those; no session serves it. When this returns the kernel reaches it by
+ * its number, which is never used twice: a mount with a key has that. secret:
+ * sb_member_secret of one that was in it under another server; NULL: it is new. 0 or -errno. */
 int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret,
 		   struct sb_member **ret);
+const struct mount *sb_member_mount(const struct sb_member *c);
 uint32_t sb_member_number(const struct sb_member *c);
 uint32_t sb_member_secret(const struct sb_member *c);
 /* Does the kernel hold its root, or anything in it? */
@@ -56,6 +57,14 @@ bool sb_member_is_used(struct sb_member *c);
  * `unused` is called when it holds nothing any more, which may be at once, later, or never if it is
  * in use. May wait for requests that other threads must answer. */
 void sb_member_forget(struct sb_member *c);
+/* Its requests wait from now on, and those that came before are answered. -EAGAIN: one is not in
+ * ms, and it goes on. Until sb_member_resume the mount may be left and opened again, at the same
+ * address, with its node table and its locks. */
+int sb_member_suspend(struct sb_member *c, unsigned ms);
+void sb_member_resume(struct sb_member *c);
+/* It is suspended, and its mount was left and could not be opened again: its requests are answered
+ * ESTALE, those that wait for its locks (NULL: it has none) ENODEV. It is still to leave. */
+void sb_member_lost(struct sb_member *c, struct locks *locks);
 /* Take a mount out: a process that still has something of it open gets ESTALE. Waits until its
  * requests are answered. */
 void sb_member_leave(struct sb_member *c);

@@ -5,6 +5,7 @@
 
 #include "veneer/base/step.h"
 #include "veneer/layer/image.h"
+#include "veneer/tools/layer_stack.h"
 
 #include <stdio.h>
 
@@ -15,6 +16,7 @@ struct diff_entry {
 	bool is_opaque; /* a directory: nothing below shows through it */
 	bool is_implied; /* deleted by the opaque directory that it was in */
 	bool is_partial;
+	bool is_copy; /* partial, and a copy of another file */
 	uint64_t size; /* of regular files, bytes */
 	uint64_t own_blks, blks; /* of partial files, 4 KiB each */
 	char *path; /* relative to the root of the layer */
@@ -38,6 +40,10 @@ struct diff {
  * line in the log. */
 int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all,
 	      const struct step *step, struct diff *ret);
+/* The same of layers that are open, top first: what the first n_upper of them change in those
+ * below, if there are any. */
+int diff_read_stack(const struct layer_stack *s, size_t n_upper, bool lists_all,
+		    const struct step *step, struct diff *ret);
 void diff_release(struct diff *d);
 /* "C /path", as container engines print it. 0 or -errno. */
 int diff_print(const struct diff *d, bool has_colours, FILE *out);

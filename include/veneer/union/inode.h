@@ -30,6 +30,7 @@ struct passthrough_table;
 struct union_fs_backing_hooks {
 	void (*detach)(struct passthrough_table *b, struct node_slot *s);
 	void (*reap)(struct passthrough_table *b);
+	bool (*is_registered)(struct passthrough_table *b, const struct node_slot *s);
 };
 
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant
@@ -37,6 +38,9 @@ struct union_fs_backing_hooks {
 struct union_fs {
 	struct image *image;
 	struct layer *upper; /* NULL: read-only */
+	struct layer
+		*rest; /* of a frozen mount: entries of the upper's root that have moved into
+			  a snapshot that was interrupted (upper_dirfd); NULL: none, constant */
 	struct mapfile *map; /* the upper's, borrowed from it; NULL without upper */
 	int workfd; /* a private directory beside the upper; -1 without */
 	struct whiteout_style style;
@@ -103,8 +107,8 @@ struct union_fs {
 /* The image and the upper are known. 0 or -ENOMEM. */
 int inode_table_init(struct union_fs *t);
 /* The same of a node table that a dead server left: unresolved inodes for what the kernel holds,
- * but for the root. The descriptors are taken over, also on failure. -EPROTO: it is none, or of
- * another version; -ENOMEM; -errno. */
+ * but for the root. The descriptors are taken over, but on failure; those that slots hold stay
+ * open. -EPROTO: it is none, or of another version; -ENOMEM; -errno. */
 int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd);
 void inode_table_release(struct union_fs *t);
 /* As a server that dies leaves it: what inode_table_attach takes stays open, the descriptors that
@@ -157,6 +161,11 @@ size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, si
 /* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on
  * leading to it. Look-ups give the new one from now on. 0, -ENOMEM or -ENFILE. */
 int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id);
+/* Has a node id of the inode a file registered with the kernel, to be read or written past us? */
+bool inode_is_backed(struct union_fs *t, struct inode *i);
+/* The upper file of the inode is a partial one from now on: a look-up under way that found an
+ * ordinary one looks again. */
+void inode_note_partial(struct union_fs *t, struct inode *i);
 /* As the log of intents knows it; NULL: nothing. */
 struct intent_object inode_for_intent(const struct inode *i);
 /* The slot of a node id that the kernel holds; NULL for one it made up. */
@@ -210,6 +219,14 @@ void inode_note_private(struct inode *i);
 
 /* Call fn for each inode, with the table's lock held, and reference those for which it is true. */
 void inode_each(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg);
+/* Call fn for the slot of each node id in use, with the table's lock held, until it gives -errno.
+ */
+int inode_each_slot(struct union_fs *t, int (*fn)(void *arg, struct node_slot *s), void *arg);
+/* As inode_each, of those alone that have no name, a held descriptor, a mapping past us, or a
+ * failed sync. */
+void inode_each_special(struct union_fs *t, bool (*fn)(void *arg, struct inode *i), void *arg);
+/* A sync of it failed, and a program is to be told. */
+void inode_note_sync_error(struct union_fs *t, struct inode *i, int error);
 /* The next inode from *id on that is a partial file, or may be one that a dead server left;
  * referenced. NULL: none. */
 struct inode *inode_next_partial(struct union_fs *t, uint32_t *id);

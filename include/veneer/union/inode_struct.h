@@ -66,6 +66,8 @@ struct inode {
 	struct list_link names;
 	struct hlink by_upper;
 	struct hlink by_lower; /* while UNRESOLVED in `unresolved` of the table */
+	uint32_t *former; /* those, n_former of them */
+	struct list_link special; /* in the table's list (inode_each.c), or in none */
 	bool is_linked_below; /* a lower file of several names, found by by_lower; stays after
 				 copy-up, for callers that saw it before */
 
@@ -82,6 +84,7 @@ struct inode {
 	bool has_copy; /* its slot's descriptor is a copy (inode_rollback.h) */
 	_Atomic bool
 		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
+	_Atomic bool shuns_backing; /* about to become a partial file: no open is passed through */
 	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no
 				   lock */
 	_Atomic uint32_t nwrites; /* partial files: by requests; wraps */

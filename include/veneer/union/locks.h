@@ -63,6 +63,10 @@ int locks_new(struct locks **ret);
  * of a node id; 0: there is none, and the lock goes. -EPROTO, -ENOMEM, -errno. */
 int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg,
 		 struct locks **ret);
+/* The inodes have other numbers now: of a node id, as in locks_attach. Two of them do not become
+ * one. What inode_of does not know any more is forgotten as by locks_forget, and requests may
+ * wait again after locks_end. 0; -ENOMEM: nothing has changed. */
+int locks_renumber(struct locks *l, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg);
 /* The memory file of the locks; borrowed. */
 int locks_fd(const struct locks *l);
 /* Free them when no request waits (locks_end). NULL is fine. */

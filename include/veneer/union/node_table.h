@@ -68,9 +68,9 @@ enum node_table_place { NODE_TABLE_OF_TREE, NODE_TABLE_OF_IMAGE, NODE_TABLE_PLAC
 struct node_table;
 
 int node_table_new(struct node_table **ret);
-/* The table that another server left. The descriptors are taken over, also on failure. What cannot
- * be right is left out, with one line. -EPROTO: no such table, or of another version; -ENOMEM;
- * -errno. */
+/* The table that another server left. The descriptors are taken over, but on failure, and keep
+ * their numbers, by which the next server finds them. What cannot be right is left out, with one
+ * line. -EPROTO: no such table, or of another version; -ENOMEM; -errno. */
 int node_table_attach(int slots_fd, int names_fd, struct node_table **ret);
 struct node_table_rollback *node_table_rollback(struct node_table *t); /* lives as long as t */
 void node_table_free(struct node_table *t);
@@ -106,3 +106,25 @@ void *node_table_object(struct node_table *t, uint64_t id);
 /* One past the highest id ever used, and slots in use. */
 uint32_t node_table_end(const struct node_table *t);
 size_t node_table_count(const struct node_table *t);
+
+/* ---- the same slots with other objects (inode_rebuild.h) ---- */
+
+/* Note from now on which slots are given out, released, or change in what an inode is made of. 0,
+ * -ENOMEM, -EBUSY: somebody does already, or -EUCLEAN: a name could not be noted once, so that only
+ * node_table_attach can tell which are right. */
+int node_table_touch_begin(struct node_table *t);
+void node_table_touch_end(struct node_table *t);
+/* The other functions do it themselves, for what they change. */
+void node_table_touch(struct node_table *t, uint32_t id);
+bool node_table_touch_has(const struct node_table *t, uint32_t id);
+/* How many, each once; borrowed until the next change. -ENOMEM: some could not be noted. */
+ssize_t node_table_touch_list(const struct node_table *t, const uint32_t **ret);
+
+/* A view of the slots and names of t, with objects of its own, none so far. Nothing else of it may
+ * be changed. It may outlive t, but then only its objects are left. 0 or -ENOMEM. */
+int node_table_share(const struct node_table *t, struct node_table **ret);
+/* After t grew: what is in it is in the view, too. 0 or -ENOMEM. */
+int node_table_share_refresh(struct node_table *view, const struct node_table *t);
+/* t gets the objects of its view, and that gets the ones of t. */
+void node_table_share_swap(struct node_table *t, struct node_table *view);
+void node_table_share_free(struct node_table *view);

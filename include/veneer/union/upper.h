@@ -10,6 +10,9 @@
  * O_RDWR, directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
 int upper_pin(struct union_fs *t, struct inode *i);
 void upper_unpin(struct inode *i);
+/* The directory that has the name: fd, which is dir's, or a part of the root that has moved. For
+ * reading; borrowed. */
+int upper_dirfd(const struct union_fs *t, const struct inode *dir, int fd, const char *name);
 /* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the
  * caller closes besides unpinning. */
 int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own);

@@ -54,6 +54,8 @@ void upper_dir_note_group(struct upper_dir *d, uint64_t seen, gid_t gid);
 void upper_dir_forget_group(struct upper_dir *d);
 /* Changes with every upper_dir_set and upper_dir_remove. */
 uint64_t upper_dir_version(struct upper_dir *d);
+/* What some name in it leads to is something else now. */
+void upper_dir_touch(struct upper_dir *d);
 /* Does the directory have a default ACL? False until it is noted; no lock. */
 void upper_dir_note_default_acl(struct upper_dir *d, bool has_one);
 bool upper_dir_has_default_acl(const struct upper_dir *d);

@@ -151,8 +151,10 @@ class RandomOperations(HandleOperations):
         off_from, off_to = self._offset(), self._offset()
         if self.rng.random() < 0.3:
             length, off_from, off_to = MAX_SIZE, 0, 0
-        create = self.rng.choice((0, os.O_CREAT, os.O_CREAT | os.O_TRUNC))
-        if create and self.rng.random() < 0.5:
+        create = self.rng.choice((0, os.O_CREAT, os.O_CREAT | os.O_TRUNC, os.O_CREAT | os.O_EXCL))
+        if create & os.O_EXCL:  # as cp makes a copy that refers to the other's blocks
+            length, off_from, off_to = 4 * MAX_SIZE, 0, 0
+        if create and (create & os.O_EXCL or self.rng.random() < 0.5):
             target = self._new_path()
 
         def copy(root):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mount whose snapshots are taken, with something of each kind in it."""
 import os
+import shutil
 import subprocess
 
 from support import treestate
@@ -11,17 +12,21 @@ from support.places import Place
 BRANCHES = ".wh..wh.branches"
 
 
+def fill(low):
+    """Something of each kind that is changed later."""
+    (low / "big").write_bytes(blob(300 * KIB))
+    (low / "small").write_text("small")
+    (low / "gone").write_text("gone")
+    (low / "hard1").write_text("hard")
+    os.link(low / "hard1", low / "hard2")
+    (low / "d" / "e").mkdir(parents=True)
+    (low / "d" / "e" / "x").write_text("x")
+
+
 class Snapshots:
     def __init__(self, stack, shared, *options):
         self.stack, self.shared, self.options = stack, shared, options
-        low = stack.lower()
-        (low / "big").write_bytes(blob(300 * KIB))
-        (low / "small").write_text("small")
-        (low / "gone").write_text("gone")
-        (low / "hard1").write_text("hard")
-        os.link(low / "hard1", low / "hard2")
-        (low / "d" / "e").mkdir(parents=True)
-        (low / "d" / "e" / "x").write_text("x")
+        fill(stack.lower())
         stack.remember_lowers()
         self.place = Place(stack, "p")
         self.m = self.place.mnt
@@ -68,6 +73,59 @@ def change(m):
     os.link(m / "own", m / "second")
 
 
+def change_more(m):
+    """Something of each kind, after change()."""
+    write_at(m / "big", b"LATER", 90_000)
+    write_at(m / "new" / "f", b"AGAIN", 9000)
+    (m / "moved").unlink()
+    (m / "hard1").write_text("longer")
+    os.rename(m / "d", m / "elsewhere")
+    (m / "elsewhere" / "e" / "y").write_text("y")
+    (m / "link").unlink()
+    (m / "gone").mkdir()
+    (m / "gone" / "in").write_text("in")
+
+
+def _anything(rng, m, names):
+    """One change of a tree, of any kind."""
+    files = [p for p in names if (m / p).is_file() and not (m / p).is_symlink()]
+    dirs = ["", *(p for p in names if (m / p).is_dir() and not (m / p).is_symlink())]
+    name = os.path.join(rng.choice(dirs), rng.choice("abcdefgh"))
+    what = rng.randrange(24)
+    if what < 3 and files:
+        write_at(m / rng.choice(files), bytes([rng.randrange(256)]) * rng.randrange(1, 9000), rng.randrange(0, 200_000))
+    elif what == 3 and files:
+        os.truncate(m / rng.choice(files), rng.randrange(0, 150_000))
+    elif what == 4 and not os.path.lexists(m / name):
+        (m / name).mkdir()
+    elif what == 5 and not os.path.lexists(m / name):
+        (m / name).write_bytes(blob(rng.randrange(1, 60_000), rng.randrange(100)))
+    elif what == 6 and not os.path.lexists(m / name):
+        os.symlink("somewhere", m / name)
+    elif what == 7 and files and not os.path.lexists(m / name):
+        os.link(m / rng.choice(files), m / name)
+    elif what == 8 and names and not os.path.lexists(m / name):
+        old = rng.choice(names)
+        if not f"{name}/".startswith(f"{old}/"):
+            os.rename(m / old, m / name)
+    elif what == 9 and names:
+        old = m / rng.choice(names)
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        else:
+            old.unlink()
+    elif what == 10 and names:
+        os.chmod(m / rng.choice([n for n in names if not (m / n).is_symlink()] or [""]), 0o700 + rng.randrange(64))
+    elif files:
+        os.setxattr(m / rng.choice(files), "user.test", bytes([rng.randrange(256)]))
+
+
+def change_at_random(rng, m, times):
+    for _ in range(times):
+        names = sorted(str(p.relative_to(m)) for p in m.rglob("*"))
+        _anything(rng, m, names)
+
+
 def seen(m):
     """All that a program may see of each name, but for access times, and the change times of the root and what stands in
     it, as that is what moves."""
@@ -84,3 +142,8 @@ def seen(m):
                 with open(path, "rb") as f:
                     found[path] += (f.read(),)
     return found
+
+
+def looks(m, kept=6):
+    """But for change times, which a name more and copies change."""
+    return {path: what[:kept] + what[7:] for path, what in seen(m).items()}

@@ -16,9 +16,9 @@ def _unless_gone(_, path, error):
 
 
 def remove_tree(path):
-    """However deep; without privileges a directory's mode may be in the way."""
+    """However deep; without privileges a directory's mode may be in the way. Files keep theirs: one may be open."""
     if rootless.is_plain():
-        subprocess.run(["chmod", "-R", "u+rwX", str(path)], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["find", str(path), "-type", "d", "-exec", "chmod", "u+rwx", "{}", ";"], check=False, stderr=subprocess.DEVNULL)
     shutil.rmtree(path, onerror=_unless_gone)
 
 

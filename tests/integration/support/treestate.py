@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fingerprint of every object of a directory tree, to prove that nobody changed it."""
+import contextlib
 import hashlib
 import os
 import stat
@@ -76,16 +77,33 @@ def _describe(path):
     return what
 
 
+def _open_quietly(path):
+    """Without another access time, which a file system may show, where we may."""
+    with contextlib.suppress(PermissionError):
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _entries(path):
+    """Each name, and whether it is a directory."""
+    fd = _open_quietly(path)
+    try:
+        with os.scandir(fd) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    finally:
+        os.close(fd)
+
+
 def walk(root):
     """Relative paths of everything below root, and root itself as "."."""
     yield "."
     pending = [""]
     while pending:
         directory = pending.pop()
-        for entry in os.scandir(os.path.join(root, directory)):
-            relative = os.path.join(directory, entry.name)
+        for name, is_dir in _entries(os.path.join(root, directory)):
+            relative = os.path.join(directory, name)
             yield relative
-            if entry.is_dir(follow_symlinks=False):
+            if is_dir:
                 pending.append(relative)
 
 

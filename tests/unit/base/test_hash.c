@@ -61,6 +61,32 @@ static void test_hash__key_is_that_of_another_process_with_its_secret(void **sta
 	assert_true(hash_key("name", 4, 1) == before);
 }
 
+/* The sums of a delta depend on these numbers. */
+static void test_hash__stream_is_xxh3_of_all_pieces(void **state)
+{
+	struct hash_stream *s = hash_stream_new();
+	char bytes[1000];
+	uint64_t whole;
+
+	(void)state;
+	assert_non_null(s);
+	for (size_t k = 0; k < sizeof(bytes); k++)
+		bytes[k] = (char)k;
+	assert_true(hash_stream_take(s) == UINT64_C(0x2d06800538d394c2));
+	hash_stream_add(s, "abc", 3);
+	assert_true(hash_stream_take(s) == UINT64_C(0x78af5f94892f3950));
+	hash_stream_add(s, bytes, sizeof(bytes));
+	whole = hash_stream_take(s);
+	for (size_t at = 0, n; at < sizeof(bytes); at += n) {
+		n = at % 7 + 1 < sizeof(bytes) - at ? at % 7 + 1 : sizeof(bytes) - at;
+		hash_stream_add(s, bytes + at, n);
+		hash_stream_add(s, bytes, 0);
+	}
+	assert_true(hash_stream_take(s) == whole);
+	hash_stream_free(s);
+	hash_stream_free(NULL);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "key")) {
@@ -73,6 +99,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_hash__key_depends_on_bytes_length_and_seed),
 		cmocka_unit_test(test_hash__key_is_another_one_in_another_process),
 		cmocka_unit_test(test_hash__key_is_that_of_another_process_with_its_secret),
+		cmocka_unit_test(test_hash__stream_is_xxh3_of_all_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

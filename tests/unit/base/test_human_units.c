@@ -75,6 +75,23 @@ static void test_human_units__rates_and_shares(void **state)
 	assert_string_equal(human_units_share(2, 3).text, "67 %");
 }
 
+static void test_human_units__numbers_are_read_with_their_unit(void **state)
+{
+	uint64_t n = 7;
+
+	(void)state;
+	assert_true(human_units_scan("5", "KM", 1024, &n) && n == 5);
+	assert_true(human_units_scan("5M", "KM", 1024, &n) && n == 5 << 20);
+	assert_true(human_units_scan("3", "", 1, &n) && n == 3);
+	assert_false(human_units_scan("", "KM", 1024, &n));
+	assert_false(human_units_scan("0", "KM", 1024, &n));
+	assert_false(human_units_scan("-1", "KM", 1024, &n));
+	assert_false(human_units_scan("5G", "KM", 1024, &n));
+	assert_false(human_units_scan("5MK", "KM", 1024, &n));
+	assert_false(human_units_scan("18446744073709551615K", "KM", 1024, &n));
+	assert_int_equal(n, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -83,6 +100,7 @@ int main(void)
 		cmocka_unit_test(test_human_units__bytes_and_times_have_at_most_four_digits),
 		cmocka_unit_test(test_human_units__ages_have_two_units),
 		cmocka_unit_test(test_human_units__rates_and_shares),
+		cmocka_unit_test(test_human_units__numbers_are_read_with_their_unit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,8 @@
 #include "fuse/kernel_invalidate.h"
 #include "veneer/recover/intent_log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/mman.h>
 
@@ -167,6 +169,31 @@ static void test_kernel_invalidate__of_what_is_left_only_names_that_were_made_go
 	}
 }
 
+/* How telling the kernel by such a descriptor ends. */
+static int tell(const char *path)
+{
+	struct kernel_invalidate *d = kernel_invalidate_new();
+	int fd = open(path, O_RDWR | O_CLOEXEC), r;
+
+	if (fd < 0)
+		skip(); /* no FUSE, or not for this user */
+	assert_non_null(d);
+	kernel_invalidate_put(d, 5, "name");
+	kernel_invalidate_put(d, 5, NULL);
+	assert_int_equal(kernel_invalidate_start(d, fd), 0);
+	r = kernel_invalidate_wait(d, 20000);
+	kernel_invalidate_free(d);
+	close(fd);
+	return r;
+}
+
+static void test_kernel_invalidate__what_was_not_said_is_an_error(void **state)
+{
+	(void)state;
+	assert_int_equal(tell("/dev/null"), -EIO);
+	assert_int_equal(tell("/dev/fuse"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +204,7 @@ int main(void)
 		cmocka_unit_test(test_kernel_invalidate__what_comes_again_is_none),
 		cmocka_unit_test(
 			test_kernel_invalidate__of_what_is_left_only_names_that_were_made_go),
+		cmocka_unit_test(test_kernel_invalidate__what_was_not_said_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,39 @@ static void test_branch_dir__all_entries_move_into_the_snapshot(void **state)
 	assert_int_equal(branch_dir_open(p->s.fd, 3), -ENOENT);
 }
 
+#define CHAIN_NEW BRANCH_DIR_NAME "/chain.new"
+
+static void test_branch_dir__a_forged_new_chain_is_not_written(void **state)
+{
+	struct place *p = *state;
+	struct stat st;
+
+	take(p, 1, "one");
+	put(p, "other");
+	assert_int_equal(linkat(p->s.fd, "other", p->s.fd, CHAIN_NEW, 0), 0);
+	take(p, 2, "two");
+	assert_int_equal(fstatat(p->s.fd, AT("2") "/other", &st, 0), 0);
+	assert_true(st.st_nlink == 1 && st.st_size == (off_t)strlen("other"));
+	/* Whoever opens it for writing waits for a reader. */
+	assert_int_equal(mkfifoat(p->s.fd, CHAIN_NEW, 0600), 0);
+	take(p, 3, "three");
+	assert_false(is_there(p, CHAIN_NEW));
+}
+
+static void test_branch_dir__one_that_cannot_be_dissolved_stays(void **state)
+{
+	struct place *p = *state;
+
+	put(p, "a");
+	take(p, 1, "one");
+	assert_int_equal(mkdirat(p->s.fd, CHAIN_NEW, 0700), 0);
+	assert_true(branch_dir_dissolve(p->s.fd) < 0);
+	assert_true(is_there(p, AT("1") "/a"));
+	assert_int_equal(unlinkat(p->s.fd, CHAIN_NEW, AT_REMOVEDIR), 0);
+	assert_int_equal(branch_dir_dissolve(p->s.fd), 0);
+	assert_true(is_there(p, "a"));
+}
+
 static void test_branch_dir__crash_before_the_chain_takes_it_back(void **state)
 {
 	struct place *p = *state;
@@ -173,7 +206,9 @@ static void test_branch_dir__map_is_where_its_files_are(void **state)
 	/* One that had moved is another's now. */
 	assert_int_equal(unlinkat(p->s.fd, MAPFILE_NAME, 0), 0);
 	assert_int_equal(linkat(p->s.fd, AT("1") "/" MAPFILE_NAME, p->s.fd, MAPFILE_NAME, 0), 0);
+	assert_int_equal(branch_dir_is_interrupted(p->s.fd, &p->chain), 1);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
+	assert_int_equal(branch_dir_is_interrupted(p->s.fd, &p->chain), 0);
 	assert_false(is_there(p, MAPFILE_NAME));
 	assert_int_equal(number_of(p, AT("1") "/" MAPFILE_NAME), map);
 	/* Also of one that the live part does not stand on, after going back. */
@@ -306,6 +341,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_branch_dir__all_entries_move_into_the_snapshot),
+		row(test_branch_dir__a_forged_new_chain_is_not_written),
+		row(test_branch_dir__one_that_cannot_be_dissolved_stays),
 		row(test_branch_dir__crash_before_the_chain_takes_it_back),
 		row(test_branch_dir__crash_after_the_chain_finishes_it),
 		row(test_branch_dir__map_is_where_its_files_are),

@@ -7,12 +7,14 @@
 #include <cmocka.h>
 
 #include "support/scratch.h"
+#include "veneer/base/cleanup.h"
 #include "veneer/layer/branch_dir.h"
 #include "veneer/layer/branch_merge.h"
 #include "veneer/layer/snapshot_number.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -304,6 +306,52 @@ static void test_branch_merge__crash_before_the_old_ones_are_pruned(void **state
 	check_merged(p);
 }
 
+static void test_branch_merge__chain_that_cannot_be_written_is_written_later(void **state)
+{
+	struct place *p = *state;
+	struct branch_chain c;
+	int fresh;
+
+	take_three(p);
+	begin(p, 1);
+	/* Nothing can have the name of the chain to be. */
+	assert_int_equal(mkdirat(p->s.fd, BRANCH_DIR_NAME "/chain.new", 0755), 0);
+	fresh = branch_merge_publish(p->s.fd, upper_two, 2, true);
+	assert_true(fresh >= 0);
+	assert_int_equal(branch_merge_tidy(p->s.fd, 3), -EBUSY);
+	close(fresh);
+	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
+	assert_int_equal(c.n, 2);
+	branch_chain_release(&c);
+	/* A mount in use goes on with what was merged. */
+	assert_true(branch_dir_recover(p->s.fd) < 0);
+	assert_int_equal(branch_dir_recover_unmerged(p->s.fd), 0);
+	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
+	assert_int_equal(c.n, 2);
+	branch_chain_release(&c);
+	assert_int_equal(unlinkat(p->s.fd, BRANCH_DIR_NAME "/chain.new", AT_REMOVEDIR), 0);
+	assert_int_equal(branch_dir_recover(p->s.fd), 0);
+	check_merged(p);
+}
+
+static void test_branch_merge__one_without_its_name_is_the_merged_one_too(void **state)
+{
+	struct place *p = *state;
+	struct branch_chain c;
+
+	take_three(p);
+	begin(p, 1);
+	assert_int_equal(mkdirat(p->s.fd, BRANCH_DIR_NAME "/chain.new", 0755), 0);
+	close(branch_merge_publish(p->s.fd, upper_two, 2, true));
+	assert_int_equal(renameat(p->s.fd, AT("3"), p->s.fd, AT("3") ".new"), 0);
+	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
+	assert_int_equal(c.n, 2);
+	branch_chain_release(&c);
+	assert_int_equal(unlinkat(p->s.fd, BRANCH_DIR_NAME "/chain.new", AT_REMOVEDIR), 0);
+	assert_int_equal(branch_dir_recover(p->s.fd), 0);
+	check_merged(p);
+}
+
 static void test_branch_merge__merged_one_is_merged_again(void **state)
 {
 	static const uint64_t all[] = { 3, 1 };
@@ -347,9 +395,47 @@ static void test_branch_merge__symlinks_lead_nowhere(void **state)
 
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
+/* The live part stands on n snapshots, the oldest of which is 1. */
+static void chain_of(struct branch_chain *c, uint64_t n)
+{
+	for (uint64_t id = 1; id <= n; id++) {
+		struct branch_chain_entry e = { .id = id, .parent = id - 1 };
+
+		snprintf(e.name, sizeof(e.name), "s%u", (unsigned)id);
+		assert_int_equal(branch_chain_add(c, &e), 0);
+	}
+	c->head = n;
+}
+
+static void test_branch_merge__oldest_are_chosen_when_there_are_twice_as_many(void **state)
+{
+	const struct branch_chain_entry above = { .id = 20, .parent = 2, .name = "above" },
+					lower = { .id = 21, .parent = 1, .name = "lower" };
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	uint64_t ids[16];
+
+	(void)state;
+	assert_int_equal(branch_merge_choose_oldest(&c, 3, ids), 0);
+	chain_of(&c, 6);
+	assert_int_equal(branch_merge_choose_oldest(&c, 3, ids), 0);
+	assert_int_equal(branch_merge_choose_oldest(&c, 0, ids), 0);
+	assert_int_equal(branch_merge_choose_oldest(&c, 2, ids), 5);
+	assert_true(ids[0] == 5 && ids[4] == 1);
+	assert_int_equal(branch_merge_choose_oldest(&c, 1, ids), 6);
+	assert_true(ids[0] == 6 && ids[5] == 1);
+	assert_int_equal(branch_chain_add(&c, &above), 0);
+	/* 2 may be the topmost of a row, and no other one of it. */
+	assert_int_equal(branch_merge_choose_oldest(&c, 2, ids), 2);
+	assert_true(ids[0] == 2 && ids[1] == 1);
+	assert_int_equal(branch_chain_add(&c, &lower), 0);
+	assert_int_equal(branch_merge_choose_oldest(&c, 2, ids), 3);
+	assert_true(ids[0] == 5 && ids[2] == 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_branch_merge__oldest_are_chosen_when_there_are_twice_as_many),
 		row(test_branch_merge__range_is_what_stands_on_one_another),
 		row(test_branch_merge__new_one_takes_the_place_of_the_topmost),
 		row(test_branch_merge__numbers_that_are_shown_stay_taken),
@@ -358,6 +444,8 @@ int main(void)
 		row(test_branch_merge__crash_after_the_exchange),
 		row(test_branch_merge__crash_while_the_old_ones_move),
 		row(test_branch_merge__crash_before_the_old_ones_are_pruned),
+		row(test_branch_merge__chain_that_cannot_be_written_is_written_later),
+		row(test_branch_merge__one_without_its_name_is_the_merged_one_too),
 		row(test_branch_merge__merged_one_is_merged_again),
 		row(test_branch_merge__symlinks_lead_nowhere),
 	};

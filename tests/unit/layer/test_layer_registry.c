@@ -33,7 +33,7 @@ static int teardown(void **state)
 	return tree_teardown(state);
 }
 
-/* The image of the layers "a:b", as a mount gets it. */
+/* The image of the layers "a:b", as a mount gets it; "*a" is a snapshot that is held. */
 static struct image *open_stack(struct tree_dirs *d, const char *names)
 {
 	struct layer *layers[LAYERS_MAX];
@@ -42,10 +42,12 @@ static struct image *open_stack(struct tree_dirs *d, const char *names)
 	size_t n = 0;
 
 	while ((name = strsep(&rest, ":"))) {
+		const bool is_frozen = *name == '*';
 		char path[PATH_MAX + 64];
 
-		snprintf(path, sizeof(path), "%s/%s", d->s.path, name);
-		assert_int_equal(layer_open(path, &layers[n++]), 0);
+		snprintf(path, sizeof(path), "%s/%s", d->s.path, name + is_frozen);
+		assert_int_equal(layer_open(path, &layers[n]), 0);
+		layers[n++]->is_frozen = is_frozen;
 	}
 	assert_int_equal(layer_registry_image(layers, n, 0, &img), 0);
 	for (size_t i = 0; i < n; i++)
@@ -352,6 +354,41 @@ static void test_layer_registry__layer_with_a_map_is_its_mounts_own(void **state
 	assert_ptr_not_equal(first, second);
 	layer_registry_release(first);
 	layer_registry_release(second);
+}
+
+static void test_layer_registry__snapshot_with_a_map_is_shared_while_it_is_held(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *first, *second;
+
+	layer_registry_keep(60, KEEP_BYTES);
+	fill(d);
+	tree_put_text(d, "top/" MAPFILE_NAME, "whatever");
+	first = open_walked(d, "*top:base");
+	second = open_stack(d, "*top:base");
+	assert_ptr_equal(first, second);
+	layer_registry_release(second);
+	/* One that could not be held is another layer. */
+	second = open_stack(d, "top:base");
+	assert_ptr_not_equal(first, second);
+	layer_registry_release(second);
+	layer_registry_release(first);
+	assert_int_equal(stats().kept, 0);
+}
+
+static void test_layer_registry__changed_layer_below_a_snapshot_is_read_again(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *first, *second;
+
+	fill(d);
+	tree_put_text(d, "top/" MAPFILE_NAME, "whatever");
+	first = open_walked(d, "*top:base");
+	tree_put_text(d, "base/b/new", "new");
+	second = open_stack(d, "*top:base");
+	assert_ptr_not_equal(first, second);
+	layer_registry_release(second);
+	layer_registry_release(first);
 }
 
 static void test_layer_registry__map_that_appears_ends_the_sharing(void **state)
@@ -718,6 +755,8 @@ int main(int argc, char **argv)
 		row(test_layer_registry__time_of_a_directory_seen_from_above_is_current),
 		row(test_layer_registry__file_changed_through_another_name_is_read_again),
 		row(test_layer_registry__layer_with_a_map_is_its_mounts_own),
+		row(test_layer_registry__snapshot_with_a_map_is_shared_while_it_is_held),
+		row(test_layer_registry__changed_layer_below_a_snapshot_is_read_again),
 		row(test_layer_registry__map_that_appears_ends_the_sharing),
 		row(test_layer_registry__upper_that_is_written_is_shared_with_nobody),
 		row(test_layer_registry__kept_image_has_no_descriptors_and_goes_on_with_new_ones),

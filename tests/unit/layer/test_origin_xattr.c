@@ -52,7 +52,7 @@ static void test_origin_xattr__what_is_no_plain_path_is_ignored(void **state)
 	close(fd);
 }
 
-/* As root; an ordinary user cannot note it for these (doc/DESIGN.md, section 12). */
+/* As root; an ordinary user cannot note it for these (doc/internals/limits.md). */
 static void test_origin_xattr__symlinks_and_fifos_keep_their_number(void **state)
 {
 	static const char *const names[] = { "link", "fifo" };

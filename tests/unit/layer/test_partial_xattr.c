@@ -48,6 +48,40 @@ static void test_partial_xattr__round_trips_with_and_without_path(void **state)
 	check_round_trip("usr/lib/x");
 }
 
+static void test_partial_xattr__says_that_a_file_is_a_copy(void **state)
+{
+	(void)state;
+	struct partial_xattr m = example("usr/lib/x"), got;
+	struct buf b = { 0 };
+
+	m.is_copy = true;
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
+	assert_int_equal(b.data[1], 3);
+	assert_int_equal(partial_xattr_decode(b.data, b.len, &got), 0);
+	assert_true(got.is_copy);
+	assert_string_equal(got.path, m.path);
+	buf_release(&b);
+}
+
+static void test_partial_xattr__refuses_a_copy_without_a_path(void **state)
+{
+	(void)state;
+	struct partial_xattr m = example(""), got;
+	struct buf b = { 0 };
+	uint64_t sum;
+
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
+	b.data[1] = FORMAT_PARTIAL_IS_COPY;
+	b.len = 40;
+	sum = hash_checksum(b.data, b.len);
+	assert_int_equal(buf_put_u64(&b, sum), 0);
+	assert_int_equal(partial_xattr_decode(b.data, b.len, &got), -EUCLEAN);
+	b.len = 0;
+	m.is_copy = true;
+	assert_int_equal(partial_xattr_encode(&m, &b), -EINVAL);
+	buf_release(&b);
+}
+
 static void test_partial_xattr__refuses_each_cut_and_each_flipped_bit(void **state)
 {
 	(void)state;
@@ -132,6 +166,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_partial_xattr__round_trips_with_and_without_path),
+		cmocka_unit_test(test_partial_xattr__says_that_a_file_is_a_copy),
+		cmocka_unit_test(test_partial_xattr__refuses_a_copy_without_a_path),
 		cmocka_unit_test(test_partial_xattr__refuses_each_cut_and_each_flipped_bit),
 		cmocka_unit_test(test_partial_xattr__refuses_paths_that_could_leave_the_stack),
 		cmocka_unit_test(test_partial_xattr__refuses_to_write_nonsense),

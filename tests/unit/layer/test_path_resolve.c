@@ -141,6 +141,44 @@ static void test_path_resolve__opaque_root_ends_it(void **state)
 	close_layers(layers, 4);
 }
 
+/* a and b are one layer. */
+static void test_path_resolve__rest_of_a_layer_is_part_of_it(void **state)
+{
+	static const char *const names[] = { "a", "b", "c" };
+	struct tree_dirs *d = *state;
+	struct layer *layers[3];
+
+	put_redirect(d, "a/new", "old");
+	tree_put_text(d, "b/.wh.old", "");
+	tree_put_text(d, "a/.wh.was", "");
+	put_redirect(d, "b/is", "was");
+	tree_put_text(d, "b/file", "");
+	/* One that came after the redirect was made. */
+	put_redirect(d, "a/moved", "d");
+	tree_put_text(d, "b/d/other", "");
+	tree_put_text(d, "c/old/f", "");
+	tree_put_text(d, "c/was/f", "");
+	tree_put_text(d, "c/d/f", "");
+	open_layers(d, names, 3, layers);
+	layer_note_rest(layers[1]);
+	assert_int_equal(layer_below(layers, 3, 0), 2);
+	assert_int_equal(layer_below(layers, 3, 1), 2);
+	assert_int_equal(layer_below(layers, 3, 2), 3);
+	expect_directories(layers, 3, "new", "0:new 2:old");
+	expect_directories(layers, 3, "is", "1:is 2:was");
+	expect_directories(layers, 3, "moved", "0:moved 2:d");
+	expect_directories(layers, 3, "d", "1:d 2:d");
+	expect_directories(layers, 3, "old", "");
+	expect_file(layers, 3, 0, "file", 1, "file");
+	expect_file(layers, 3, 0, "new/f", 2, "old/f");
+	expect_file(layers, 3, 0, "was/f", -ENOENT, NULL);
+	/* It is opaque as a whole. */
+	tree_put_text(d, "a/.wh..wh..opq", "");
+	expect_file(layers, 3, 0, "d/other", 1, "d/other");
+	expect_directories(layers, 3, "d", "1:d");
+	close_layers(layers, 3);
+}
+
 static void test_path_resolve__follows_no_symbolic_link(void **state)
 {
 	static const char *const names[] = { "a", "b" };
@@ -353,6 +391,7 @@ int main(void)
 		row(test_path_resolve__file_is_found_in_the_layer_that_the_rule_says),
 		row(test_path_resolve__starts_below_the_layer_given),
 		row(test_path_resolve__opaque_root_ends_it),
+		row(test_path_resolve__rest_of_a_layer_is_part_of_it),
 		row(test_path_resolve__follows_no_symbolic_link),
 		row(test_path_resolve__redirects_on_the_way_are_followed),
 		row(test_path_resolve__redirect_to_no_directory_is_damage),

@@ -54,6 +54,12 @@ static const char golden_mark_with_path[] =
 	"\x05\x00\x00\x00\x00\x00\x00\x00\x51\xc8\x7b\xa8\x44\x12\x8a\xc9"
 	"\x65\x74\x63\x2f\x61";
 
+static const char golden_mark_of_a_copy[] =
+	"\x01\x03\x05\x00\x88\x77\x66\x55\x01\x00\x00\x00\x00\x00\x00\x00"
+	"\x10\x27\x00\x00\x00\x00\x00\x00\x00\xf1\x53\x65\x00\x00\x00\x00"
+	"\x05\x00\x00\x00\x00\x00\x00\x00\xaf\x9b\x1c\x9e\x76\xb5\x21\x02"
+	"\x65\x74\x63\x2f\x61";
+
 static void apply(struct table *t, struct record rec)
 {
 	const char *why = NULL;
@@ -221,6 +227,14 @@ static void test_format__mark_is_the_worked_example(void **state)
 	assert_memory_equal(b.data, golden_mark_with_path, b.len);
 	assert_int_equal(partial_xattr_decode(golden_mark_with_path, b.len, &got), 0);
 	assert_string_equal(got.path, "etc/a");
+	assert_false(got.is_copy);
+	b.len = 0;
+	m.is_copy = true;
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
+	assert_int_equal(b.len, sizeof(golden_mark_of_a_copy) - 1);
+	assert_memory_equal(b.data, golden_mark_of_a_copy, b.len);
+	assert_int_equal(partial_xattr_decode(golden_mark_of_a_copy, b.len, &got), 0);
+	assert_true(got.is_copy);
 	buf_release(&b);
 }
 

@@ -309,6 +309,8 @@ static void test_options_table__bad_values_are_one_sentence(void **state)
 			       "leaves the option out" },
 		{ "upperdir=/u,workdir=", "no directory is given for workdir: a mount that changes "
 					  "nothing leaves the option out" },
+		{ "squash=10001", "invalid value for squash: 10001; it takes off or a number of "
+				  "snapshots" },
 		{ "writeback=2", "invalid value for writeback: 2; it takes auto|on|off" },
 		{ "partial=on", "invalid value for partial: on; it takes auto|cached|direct" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
@@ -324,7 +326,8 @@ static void test_options_table__what_holds_is_said_with_the_defaults(void **stat
 {
 	struct mount_opts o =
 		good("lowerdir=/l,upperdir=/u,workdir=/"
-		     "w,size=1K,share=pages,promote=8M,promote_max=1M,noacl,timeout=1,private");
+		     "w,size=1K,share=pages,promote=8M,promote_max=1M,noacl,timeout=1,private,"
+		     "squash=20");
 	char *text;
 
 	(void)state;
@@ -333,7 +336,7 @@ static void test_options_table__what_holds_is_said_with_the_defaults(void **stat
 		text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks="
 		      "server,branches=off,promote=auto,"
 		      "layers=auto,prefetch=off,private,timeout=1,"
-		      "promote_max=1048576,size=1024," KERNEL_ROOT NOATIME);
+		      "promote_max=1048576,squash=20,size=1024," KERNEL_ROOT NOATIME);
 	free(text);
 	options_release(&o);
 }

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 
@@ -152,6 +153,31 @@ static void test_workdir__link_in_its_place_is_not_followed(void **state)
 	assert_true(open_work(d, &w) < 0);
 }
 
+static void test_workdir__one_that_goes_on_is_locked_all_the_time(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct workdir now = WORKDIR_NONE;
+	struct work w, other;
+	int fd;
+
+	assert_int_equal(open_work(d, &w), 0);
+	assert_int_equal(mkdirat(w.at.fd, "left", 0700), 0);
+	fd = openat(w.at.parent, w.at.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(workdir_adopt(&w.at, &now));
+	assert_int_equal(w.at.fd, -1);
+	assert_int_equal(faccessat(now.fd, "left", F_OK, 0), -1);
+	assert_int_equal(flock(fd, LOCK_SH | LOCK_NB), -1);
+	close(fd);
+	/* Another mount does not take it for dead, and nobody goes on in what was removed. */
+	assert_int_equal(open_work(d, &other), 0);
+	assert_int_equal(faccessat(now.parent, now.name, F_OK, 0), 0);
+	assert_int_equal(unlinkat(now.parent, now.name, AT_REMOVEDIR), 0);
+	assert_false(workdir_adopt(&now, &w.at));
+	assert_int_equal(now.fd, -1);
+	assert_false(workdir_adopt(&now, &w.at));
+	workdir_close(&other.at);
+}
+
 static void test_workdir__close_ignores_what_was_never_opened(void **state)
 {
 	(void)state;
@@ -279,6 +305,7 @@ int main(void)
 		row(test_workdir__where_there_is_no_room_a_dead_mounts_is_taken_over),
 		row(test_workdir__what_cannot_be_used_is_told_in_a_sentence),
 		row(test_workdir__link_in_its_place_is_not_followed),
+		row(test_workdir__one_that_goes_on_is_locked_all_the_time),
 		row(test_workdir__close_ignores_what_was_never_opened),
 		row(test_workdir__volatile_mark_of_this_boot_may_go_on),
 		row(test_workdir__volatile_mark_is_made_whole_and_once),

@@ -322,6 +322,43 @@ test_passthrough_table__what_was_registered_before_copy_up_is_not_used_after_it(
 	passthrough_table_free(b);
 }
 
+static void test_passthrough_table__copier_has_its_source_open(void **state)
+{
+	struct node_slot s = { .n_cached = 1 };
+	struct passthrough_table *b = start(10);
+
+	(void)state;
+	assert_false(passthrough_table_is_copier(b, 0));
+	passthrough_table_note_source(b, 7, &s);
+	assert_true(passthrough_table_is_copier(b, 7));
+	assert_false(passthrough_table_is_copier(b, 8));
+	s.n_cached = 0;
+	assert_false(passthrough_table_is_copier(b, 7));
+	s.n_backed = 1;
+	assert_true(passthrough_table_is_copier(b, 7));
+	passthrough_table_note_source(b, 7, NULL);
+	assert_false(passthrough_table_is_copier(b, 7));
+	passthrough_table_free(b);
+}
+
+static void test_passthrough_table__idle_registration_counts(void **state)
+{
+	struct node_slot s = { 0 };
+	struct passthrough_table *b = start(10);
+	uint32_t id;
+
+	(void)state;
+	assert_false(passthrough_table_is_registered(b, &s));
+	assert_int_equal(take(b, &s, &writes_upper, &id), PASSTHROUGH_TABLE_WAY_BACKED);
+	assert_true(passthrough_table_is_registered(b, &s));
+	passthrough_table_drop(b, &s, PASSTHROUGH_TABLE_WAY_BACKED);
+	assert_true(passthrough_table_is_registered(b, &s));
+	passthrough_table_detach(b, &s);
+	passthrough_table_reap(b);
+	assert_false(passthrough_table_is_registered(b, &s));
+	passthrough_table_free(b);
+}
+
 static void test_passthrough_table__goes_with_its_node(void **state)
 {
 	struct node_slot s = { 0 };
@@ -443,6 +480,8 @@ int main(void)
 			test_passthrough_table__all_opens_of_a_node_share_one_registration),
 		cmocka_unit_test(
 			test_passthrough_table__what_was_registered_before_copy_up_is_not_used_after_it),
+		cmocka_unit_test(test_passthrough_table__copier_has_its_source_open),
+		cmocka_unit_test(test_passthrough_table__idle_registration_counts),
 		cmocka_unit_test(test_passthrough_table__goes_with_its_node),
 		cmocka_unit_test(test_passthrough_table__id_is_left_if_a_lower_file_is_open_by_it),
 		cmocka_unit_test(

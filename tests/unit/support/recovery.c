@@ -119,11 +119,13 @@ static void close_unkept(int fd, void *arg)
 
 int recovery_take(struct recovery *h, int slots, int names)
 {
-	struct mount_saved_tables saved = { slots, names, -1, NULL };
+	struct mount_saved_tables saved = MOUNT_SAVED_TABLES_NONE;
 	struct mount_opts opts;
 	struct mount_dirs dirs;
 	int r;
 
+	saved.slots_fd = slots;
+	saved.names_fd = names;
 	parse(h, &opts);
 	copy_dirs(&h->dirs, &dirs);
 	r = mount_reopen_at(&h->d->m, &opts, &dirs, &saved, h->d->err, sizeof(h->d->err));

@@ -80,6 +80,25 @@ static void test_inode_load__former_numbers_lead_to_the_same_inode(void **state)
 	assert_int_equal(node_table_count(h->d->t->nodes), 1);
 }
 
+static void live_renumbered_and_forgotten(struct tree_dirs *d, struct will *w)
+{
+	live_renumbered(d, w);
+	inode_forget(d->t, w->id[1], 1);
+}
+
+static void test_inode_load__a_former_number_does_not_need_the_one_after_it(void **state)
+{
+	struct recovery *h = *state;
+	struct inode *f;
+
+	put_layers(h);
+	recovery_die(h, "volatile", live_renumbered_and_forgotten);
+	recovery_inherit(h);
+	f = recovery_get(h, 2);
+	assert_int_equal(f->n_former, 1);
+	assert_ptr_equal(inode_get(h->d->t, h->will->id[0]), f);
+}
+
 /* ---- damage ---- */
 
 static void flip_bytes(int fd, size_t from, size_t to, uint64_t *seed, unsigned n)
@@ -241,6 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		RECOVERY_TEST(test_inode_load__what_the_kernel_never_heard_of_is_let_go),
 		RECOVERY_TEST(test_inode_load__former_numbers_lead_to_the_same_inode),
+		RECOVERY_TEST(test_inode_load__a_former_number_does_not_need_the_one_after_it),
 		RECOVERY_TEST(test_inode_load__damaged_table_breaks_nothing),
 		RECOVERY_TEST(test_inode_load__table_of_another_version_is_refused),
 		/* Last: what it mounts, it mounts in a namespace of its own. */

@@ -414,6 +414,63 @@ static void test_locks__held_ones_outlive_the_server(void **state)
 	locks_free(recovery);
 }
 
+static uint64_t renumbered(uint64_t node, void *arg)
+{
+	(void)arg;
+	return node == 5 ? FILE_A + 1000 : 0;
+}
+
+static void test_locks__inodes_that_are_made_anew_have_the_locks_and_waiters(void **state)
+{
+	struct lock_request q, gone = range(1, LOCKS_EXCLUSIVE, 0, 9);
+	struct asker waiting, lost;
+	struct lock_record r;
+
+	(void)state;
+	gone.inode = FILE_B;
+	gone.node = 6;
+	assert_int_equal(set(range(1, LOCKS_EXCLUSIVE, 0, 9)), 0);
+	assert_int_equal(set(whole(1, LOCKS_SHARED)), 0);
+	assert_int_equal(set(gone), 0);
+	assert_int_equal(wait_for(&waiting, range(2, LOCKS_SHARED, 5, 5)), 1);
+	gone.owner = 2;
+	assert_int_equal(wait_for(&lost, gone), 1);
+	/* As of a session that was left. */
+	locks_end(locks, -ERESTART);
+	expect_told(&waiting, -ERESTART);
+	expect_told(&lost, -ERESTART);
+
+	assert_int_equal(locks_renumber(locks, renumbered, NULL), 0);
+	assert_int_equal(locks_count(locks), 2);
+	q = range(2, LOCKS_SHARED, 5, 5);
+	assert_false(locks_test(locks, &q, &r));
+	q.inode += 1000;
+	assert_true(locks_test(locks, &q, &r));
+	assert_int_equal(wait_for(&waiting, q), 1);
+	assert_int_equal(locks_renumber(locks, renumbered, NULL), 0);
+	expect_waiting(&waiting);
+	locks_release_owner(locks, FILE_A + 1000, 1, 1);
+	expect_told(&waiting, 0);
+	locks_release_handle(locks, FILE_A + 1000, 1);
+	locks_release_handle(locks, FILE_A + 1000, 2);
+	assert_int_equal(locks_count(locks), 0);
+}
+
+static void test_locks__who_waits_for_an_inode_that_is_lost_is_told(void **state)
+{
+	struct lock_request q = range(1, LOCKS_EXCLUSIVE, 0, 9);
+	struct asker waiting;
+
+	(void)state;
+	q.node = 6;
+	assert_int_equal(set(q), 0);
+	q.owner = 2;
+	assert_int_equal(wait_for(&waiting, q), 1);
+	assert_int_equal(locks_renumber(locks, renumbered, NULL), 0);
+	expect_told(&waiting, -ESTALE);
+	assert_int_equal(locks_count(locks), 0);
+}
+
 /* ---- threads ---- */
 
 static struct {
@@ -531,6 +588,11 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_locks__a_file_that_is_gone_has_none, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__inodes_that_are_made_anew_have_the_locks_and_waiters, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__who_waits_for_an_inode_that_is_lost_is_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_locks__held_ones_outlive_the_server, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(

@@ -178,10 +178,17 @@ static int copy_all(int from)
 
 static int attach_copy(const struct node_table *t, struct node_table **ret)
 {
-	int slots, names;
+	int slots, names, r;
 
 	node_table_fds(t, &slots, &names);
-	return node_table_attach(copy_of(slots, 65536), copy_of(names, 65536), ret);
+	slots = copy_of(slots, 65536);
+	names = copy_of(names, 65536);
+	r = node_table_attach(slots, names, ret);
+	if (r < 0) {
+		close(slots);
+		close(names);
+	}
+	return r;
 }
 
 /* Three quarters of the first step, in pieces of 256 bytes. */
