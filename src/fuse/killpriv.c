@@ -74,9 +74,10 @@ static bool is_owner(fuse_req_t req, struct stat *st)
 /* Is the file open by this node id so that the server sees no write? */
 static bool is_written_by_kernel(struct mount *m, fuse_ino_t ino)
 {
-	const struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
+	struct passthrough_table *b = m->tree.backing;
+	const struct node_slot *s = b ? inode_slot(&m->tree, ino) : NULL;
 
-	return s && s->n_backed && passthrough_table_is_upper(s->passthrough_table_kind);
+	return s && passthrough_table_is_upper(passthrough_table_kind_in_use(b, s));
 }
 
 /* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing,

@@ -215,12 +215,13 @@ static bool register_offer(struct opening *o, uint32_t *ret_id)
  * upper a copy of a lower one (copy_range.h). */
 static bool is_outdated(struct opening *o)
 {
+	struct passthrough_table *b = o->m->tree.backing;
 	struct passthrough_select now;
 
 	if (!passthrough_table_is_below(o->ask.offer))
-		return passthrough_table_is_upper(o->slot->passthrough_table_kind) &&
+		return passthrough_table_is_upper(passthrough_table_kind_in_use(b, o->slot)) &&
 		       !passthrough_select_is_whole(o->i);
-	return passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
+	return passthrough_table_is_lower(b, o->slot) &&
 	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 ||
 		now.kind != o->ask.offer);
 }
@@ -345,7 +346,8 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
 		fi->direct_io = m->opts.coherence == COHERENCE_STRICT &&
-				passthrough_table_is_below(o.slot->passthrough_table_kind);
+				passthrough_table_is_below(
+					passthrough_table_kind_in_use(m->tree.backing, o.slot));
 		if ((fi->flags & O_ACCMODE) == O_RDWR)
 			expect_mappings(&o, node);
 	}

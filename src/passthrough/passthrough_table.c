@@ -335,6 +335,13 @@ enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, s
 	return way;
 }
 
+enum passthrough_table_kind passthrough_table_kind_in_use(struct passthrough_table *b,
+							  const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	return s->n_backed ? s->passthrough_table_kind : PASSTHROUGH_TABLE_NONE;
+}
+
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);

@@ -94,6 +94,9 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s,
 						  const struct passthrough_table_ask *ask,
 						  uint32_t fresh, uint32_t *ret_id);
+/* The kind of the registration on which the node is open; NONE where it is open on none. */
+enum passthrough_table_kind passthrough_table_kind_in_use(struct passthrough_table *b,
+							  const struct node_slot *s);
 /* Is the node open on a lower file's registration, and was not left? */
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s);
 /* Has the node a registration, in use or not? May be called under the lock of the inode table. */
