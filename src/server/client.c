@@ -24,11 +24,11 @@
 #define CONNECT_WAIT_MS 10000
 #define TOOL_WAIT_MS	5000
 #define STATS_WAIT_MS	10000
-#define ATTEMPTS	20 /* a server that leaves, or is overrun, hangs up */
+#define ATTEMPTS	20 /* a server that is exiting or overloaded hangs up */
 #define RETRY_MS	10
 #define LISTEN_FD	3
 #define TEXT_MAX	(64u << 20)
-#define FLATTEN_WAIT_MS 60000 /* without a word; it sends several a second */
+#define FLATTEN_WAIT_MS 60000 /* between two messages; the server sends several a second */
 
 int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds)
 {
@@ -38,7 +38,7 @@ int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fd
 	return r < 0 ? r : sock_send(fd, b.data, b.len, fds, n_fds, CLIENT_WAIT_MS);
 }
 
-/* A server of this user that a signal has stopped. */
+/* Is the process a server of this user that a signal has stopped? */
 static bool is_stopped_server(const char *pid)
 {
 	char path[64], text[64] = "", state = '?';
@@ -129,8 +129,7 @@ int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packe
 	return r;
 }
 
-/* Give the process what a server that outlives its starter needs, and none of the starter's
- * limits. */
+/* Turn the process into a server that outlives its starter, without the starter's limits. */
 static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
@@ -158,8 +157,8 @@ static void become_server(int listen_fd, const char *path)
 	_exit(1);
 }
 
-/* The socket listens before the server runs: a client that comes meanwhile waits in its queue, and
- * is hung up on if the server does not come to life. */
+/* The socket listens before the server runs. A client that connects meanwhile waits in its queue,
+ * and gets a hang-up if the server fails to start. */
 static int start_server(const struct rundir *at, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fd = -1;
@@ -191,7 +190,7 @@ static int say_gone(char *err, size_t err_size)
 	return -EPIPE;
 }
 
-/* Say why the process that answers is not trusted: it is given no descriptor. */
+/* Say why the process that answers gets no descriptors. */
 static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size)
 {
 	if (r == -ENODATA)
@@ -207,9 +206,9 @@ static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size
 	return -EPERM;
 }
 
-/* NULL: nothing that it is given is more than it has. A server has dropped the capabilities that
- * serving does not need, and one that may mount has a root directory of its own; without that right
- * it has ours. */
+/* NULL: the server has all privileges that the descriptors would give it. A server has dropped the
+ * capabilities that serving does not need. With CAP_SYS_ADMIN it has a root directory of its own;
+ * without, it has ours. */
 static const char *judge_host(const struct peer_standing *theirs, const struct peer_standing *ours)
 {
 	if (theirs->uids[1] != geteuid())
@@ -232,7 +231,7 @@ static int trust_host(const struct rundir *at, const struct peer *host, char *er
 	const char *why;
 	int r = peer_standing(host, &theirs);
 
-	/* Of a process that is killed the first thread may have ended, and others not. */
+	/* In a process that is being killed, the first thread may end before the others. */
 	if (r == -ESRCH || (r == -ENOENT && peer_standing_self(&ours) == 0))
 		return say_gone(err, err_size);
 	if (r == 0)
@@ -254,7 +253,7 @@ static int trust_host(const struct rundir *at, const struct peer *host, char *er
 	return -EPERM;
 }
 
-/* -ECONNREFUSED and -ENOENT: nobody listens. */
+/* -ECONNREFUSED and -ENOENT: no process listens. */
 static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct peer *ret,
 		      char *err, size_t err_size)
 {
@@ -280,7 +279,7 @@ static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct 
 		return say_unseen(at, r, err, err_size);
 	p.sender.pidfd = -1;
 	r = client_say(fd, &hello, NULL, 0);
-	/* A server that hung up has said why. */
+	/* A server that hung up may have sent the reason before. */
 	if (r == 0 || r == -EPIPE)
 		r = client_hear(fd, wait_ms, WIRE_HELLO, &p, err, err_size);
 	if (r == 0) {
@@ -296,10 +295,10 @@ static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct 
 	return r;
 }
 
-/* The process that answers would be given our directories. The one that listens is no help: it
- * started the server, and is gone. Where the kernel tells the number of the sender alone, that may
- * be another process's by the time it is held; so a second connection, made after that, has to be
- * answered by the one that is held. */
+/* Find the process that answers, since it would get our directories. The process that listens is
+ * not the one: it started the server and is gone. Some kernels tell only the sender's process id,
+ * which another process may have by the time we hold it. There a second connection, made after
+ * that, has to be answered by the process that we hold. */
 static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, size_t err_size)
 {
 	_cleanup_(peer_release) struct peer host = { .pidfd = -1 };
@@ -332,7 +331,7 @@ static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, 
 	r = rundir_lock_or_say(at, &lock, err, err_size);
 	if (r < 0)
 		return r;
-	/* Another process may have been faster. */
+	/* Another process may have started a server meanwhile. */
 	r = greet(at, CONNECT_WAIT_MS, ret_fd, err, err_size);
 	if (r != -ENOENT && r != -ECONNREFUSED)
 		return r;
@@ -395,9 +394,10 @@ static bool read_progress(const struct wire_message *m, struct promote_worker_pr
 		      &ret->nfiles, &ret->left, &ret->bytes, &ret->cloned, &ret->nbytes) >= 5;
 }
 
-/* What is said of work that takes long. */
+/* Receiver of the progress of a long request. */
 struct follower {
-	bool (*take)(void *arg, const struct wire_message *m); /* false: it makes no sense */
+	bool (*take)(void *arg,
+		     const struct wire_message *m); /* false: the message cannot be parsed */
 	void *arg;
 };
 
@@ -484,7 +484,7 @@ int client_squash(int fd, const struct client_squash_ask *ask, char *err, size_t
 	return follow(fd, &m, &(struct follower){ take_squashed, &q }, err, err_size);
 }
 
-/* The answer to SNAPSHOT or ROLLBACK. */
+/* Send SNAPSHOT or ROLLBACK, and take the name from the answer. */
 static int ask_for_name(int fd, const struct wire_message *ask, char **ret_name, char *err,
 			size_t err_size)
 {

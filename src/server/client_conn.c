@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A request for a mount is collected without waiting: HELLO, DIRS and ARGS in any number within
- * bounds, and MOUNT, which closes it. Then one thread has the connection: everything is opened,
- * READY is said, the client mounts and hands over the descriptor, INIT is answered, and OK is said.
- * A client that breaks the order is told so and hung up on. */
+/* A request for a mount is collected without waiting: HELLO, then DIRS and ARGS in any number
+ * within bounds, then MOUNT, which completes it. Then one thread has the connection. It opens
+ * everything and sends READY; the client mounts and hands over the descriptor; the thread answers
+ * INIT and sends OK. A client that breaks the order gets an error and is hung up on. */
 #include "client_conn.h"
 
 #include "answer_gate.h"
@@ -34,7 +34,7 @@
 
 #define ERR_SIZE       (PATH_MAX * 2)
 #define SEND_WAIT_MS   5000
-#define CHANGE_WAIT_MS 5000 /* until a change that is being made counts as one that hangs */
+#define CHANGE_WAIT_MS 5000 /* a change that takes longer counts as hanging */
 #define MOUNT_WAIT_MS  60000 /* from READY until the client has mounted */
 #define TEXT_PIECE     (WIRE_PAYLOAD_MAX / 2)
 #define SHARE_TRIES    3
@@ -44,16 +44,16 @@
 struct client_conn {
 	int fd;
 	struct peer peer;
-	const char *bars_upgrade; /* why this client may not have all that is open; NULL: it may */
+	const char *bars_upgrade; /* why this client may not upgrade the server; NULL: it may */
 	bool is_greeted;
-	bool fits; /* WIRE_UPGRADE: we understand each other */
+	bool fits; /* WIRE_UPGRADE: its versions fit ours */
 	enum wire_type asked;
-	struct mount_request request; /* of types that are one */
+	struct mount_request request; /* if asked is a type of mount_request */
 	struct mount_dirs dirs;
-	struct mount_record mount_record; /* the rest of what a mount is asked for with */
+	struct mount_record mount_record; /* arguments and flags of a WIRE_MOUNT */
 };
 
-/* One message as it came, and what came with it. */
+/* One message with its descriptors. */
 struct packet {
 	uint8_t bytes[WIRE_MESSAGE_MAX];
 	int fds[SOCK_FDS_MAX];
@@ -101,7 +101,7 @@ static void refuse(struct client_conn *c, const char *fmt, ...)
 static struct {
 	bool is_known, is_unit;
 	struct peer_standing standing;
-	struct peer_id first_mount_ns; /* of process 1; zeros: not to be seen */
+	struct peer_id first_mount_ns; /* of process 1; zeros: it cannot be read */
 } starter;
 
 void client_conn_note_starter(void)
@@ -125,8 +125,8 @@ static bool has_all(uint64_t caps, uint64_t wanted)
 	return (caps & wanted) == wanted;
 }
 
-/* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's
- * in its own user namespace, where any user may have all. */
+/* NULL: the same user in the same namespaces, with the same capabilities. Capabilities alone prove
+ * nothing, as any user may have all of them in a user namespace of his own. */
 static const char *judge_privileges(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
@@ -137,14 +137,15 @@ static const char *judge_privileges(const struct peer_standing *theirs)
 		return "this server is of another user namespace";
 	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
 		return "this server is of another process namespace";
-	/* A unit may have given the server no more than it keeps; its clients may have more. */
+	/* A unit may have given the server only the capabilities that it keeps; its clients may
+	 * have more. */
 	if (!has_all(theirs->effective, sandbox_started_with()) ||
 	    !has_all(sandbox_started_with(), theirs->effective & sandbox_kept()))
 		return "this server has other privileges";
 	return NULL;
 }
 
-/* Mount namespaces differ, as engines mount from their own. */
+/* Mount namespaces may differ, as engines mount from their own. */
 static const char *judge_place(const struct peer_standing *theirs)
 {
 	return peer_id_is(&theirs->root, &starter.standing.root)
@@ -152,7 +153,8 @@ static const char *judge_place(const struct peer_standing *theirs)
 		       : "this server was started below another root directory";
 }
 
-/* An upgrade is given all that the server has open. Mounts alone may keep its client from files. */
+/* An upgrade gets every open descriptor of the server. Its client may lack access to those files
+ * only because its mount namespace hides them, so that must match, too. */
 static const char *judge_successor(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
@@ -161,7 +163,7 @@ static const char *judge_successor(const struct peer_standing *theirs)
 	    !has_all(theirs->permitted, ours->permitted) ||
 	    !has_all(theirs->bounding, ours->bounding))
 		return "this server has other privileges";
-	/* systemd gives each command of a unit a mount namespace of its own, and one control group
+	/* systemd gives each command of a unit a mount namespace of its own, but one control group
 	 * to all. */
 	if (starter.is_unit && *ours->cgroup && !strcmp(theirs->cgroup, ours->cgroup))
 		return NULL;
@@ -173,7 +175,7 @@ static const char *judge_successor(const struct peer_standing *theirs)
 	return NULL;
 }
 
-/* Refuse a peer that cannot be seen. */
+/* NULL: the peer may be a client. A peer whose privileges cannot be read is refused. */
 static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret)
 {
 	int r = starter.is_known ? peer_standing(&c->peer, ret) : -ENODATA;
@@ -184,8 +186,8 @@ static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret
 		     : judge_privileges(ret);
 }
 
-/* Where the kernel does not hand out the process that connected, each message has to be sent by the
- * process that is held: nothing counts that may have been sent before that was found. */
+/* Where the kernel does not tell the process that connected, each message has to be sent by the
+ * process that we hold. No message counts that may have been sent before we held it. */
 static int take_peer(struct client_conn *c)
 {
 	struct peer_standing theirs;
@@ -208,9 +210,9 @@ static int take_peer(struct client_conn *c)
 	return 0;
 }
 
-/* Asked again with each message that has an effect: a mount is served with our privileges, so its
- * client must have them now. A successor has gone to a root of its own by then, as servers do: the
- * place where it connected counts. */
+/* Check again with each message that has an effect: a mount is served with our privileges, so its
+ * client must have them at that time. A successor has by then moved to a root of its own, as
+ * servers do, so its place when it connected counts. */
 static bool is_welcome(struct client_conn *c, enum wire_type type)
 {
 	struct peer_standing theirs;
@@ -260,7 +262,7 @@ int client_conn_fd(const struct client_conn *c)
 	return c->fd;
 }
 
-/* The descriptors are gone from fds afterwards, whatever happens. */
+/* The descriptors in fds are closed or taken over in every case. */
 static bool take_dirs(struct client_conn *c, const struct wire_message *m, int *fds, size_t n)
 {
 	int *single = m->role == WIRE_UPPER  ? &c->dirs.upper
@@ -299,8 +301,8 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 static enum client_conn_state greet(struct client_conn *c)
 {
 	c->is_greeted = true;
-	/* A message that lies there already may have been sent by a process that is gone, and whose
-	 * number another one has. */
+	/* A message that is already waiting may come from a process that is gone, and another
+	 * process may have its id now. */
 	if (!c->peer.is_connector && sock_wait(c->fd, 0) == 0) {
 		refuse(c, "a message came before its turn");
 		return CLIENT_CONN_OVER;
@@ -337,7 +339,8 @@ static enum client_conn_state take(struct client_conn *c, const struct wire_mess
 	return CLIENT_CONN_OVER;
 }
 
-/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client knows why. */
+/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told
+ * why. */
 static int receive(struct client_conn *c, struct wire_message *m, struct packet *p)
 {
 	struct sock_sender sender;
@@ -406,7 +409,7 @@ static void say_error(struct client_conn *c, const char *text)
 	say_text(c, WIRE_ERROR, text, strnlen(text, ERR_SIZE));
 }
 
-/* Anything else might never have a request to read. */
+/* A descriptor of another file might never become readable. */
 static bool is_fuse(int fd)
 {
 	struct stat st;
@@ -415,7 +418,7 @@ static bool is_fuse(int fd)
 	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
-/* The client mounts now. *ret_fd is the caller's. */
+/* Wait until the client has mounted. *ret_fd is the caller's. */
 static int await_fuse(struct client_conn *c, int *ret_fd, struct served_place *ret)
 {
 	struct wire_message m;
@@ -465,7 +468,7 @@ static int say_shared(struct client_conn *c, uint32_t number, int fuse_fd)
 	return r < 0 ? r : sock_send(c->fd, b.data, b.len, &fuse_fd, fuse_fd >= 0, SEND_WAIT_MS);
 }
 
-/* Or that the client that was to say so is gone. */
+/* Wait until the client has bound the root, or is gone. */
 static void await_bound(struct client_conn *c)
 {
 	struct wire_message m;
@@ -475,7 +478,7 @@ static void await_bound(struct client_conn *c)
 		sock_close_fds(p.fds, p.n_fds);
 }
 
-/* The client makes the file system. */
+/* Have the client make the file system of the superblock. */
 static int found(struct client_conn *c, struct hosted_sb *common, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fuse_fd = -1;
@@ -489,8 +492,9 @@ static int found(struct client_conn *c, struct hosted_sb *common, char *err, siz
 					 err_size);
 }
 
-/* 0: it is served, or another thread's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it
- * was to be a part of has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
+/* 0: the mount is served, or another thread ends it. -EOPNOTSUPP: the mount cannot be shared.
+ * -ENOTCONN: the superblock has just gone. Other -errno, perhaps with a sentence: the mount
+ * failed. */
 static int share_once(struct client_conn *c, struct mount_table *mount_table,
 		      struct served_mount *s, char *err, size_t err_size)
 {
@@ -504,7 +508,7 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table,
 	if (fuse_fd < 0)
 		r = found(c, common, err, err_size);
 	if (r == 0)
-		/* The client will be gone as soon as it has bound it. */
+		/* Read the namespace now: the client exits as soon as it has bound the root. */
 		r = mount_table_enter(s, common, mountinfo_namespace(c->peer.pid), &number, err,
 				      err_size);
 	sb_registry_leave(common);
@@ -514,7 +518,7 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table,
 	r = say_shared(c, number, fuse_fd);
 	if (r == 0)
 		await_bound(c);
-	/* A client that knows the number may have bound it and been killed since. */
+	/* A client that got the number may have bound the root before it was killed. */
 	mount_table_bound(s, r == 0);
 	return 0;
 }
@@ -530,7 +534,7 @@ static int share(struct client_conn *c, struct mount_table *mount_table, struct 
 	return r;
 }
 
-/* Engines drop what the mount program says on standard error when it succeeds. */
+/* Log the unknown options: engines drop the standard error of a mount program that succeeds. */
 static void log_unknown(const struct mount_opts *o)
 {
 	_cleanup_(freep) char *unknown = options_unknown(o);
@@ -541,13 +545,13 @@ static void log_unknown(const struct mount_opts *o)
 	log_about(about);
 }
 
-/* Of a request that waits for an upper: what it waits for. */
+/* The upper that a request waits for. */
 struct waiting {
 	struct client_conn *conn;
 	struct mount_table *mount_table;
 	dev_t dev; /* of the upper, and its inode number */
 	ino_t ino;
-	char *path, *place; /* of the upper; of the mount that has it, NULL: none of ours */
+	char *path, *place; /* of the upper; of the mount that uses it, NULL: it is not ours */
 };
 
 static void waiting_release(struct waiting *w)
@@ -566,7 +570,7 @@ static void note_holder(struct mount *m, const struct served_place *at, void *ar
 		w->place = strdup(m->opts.mountpoint);
 }
 
-/* The client prints it, and goes on waiting. */
+/* Send the holder of the upper to the client, which prints it and goes on waiting. */
 static void say_waits(void *arg, const char *path, int fd)
 {
 	struct waiting *w = arg;
@@ -636,7 +640,8 @@ static void answer_mount(struct client_conn *c, struct mount_table *mount_table)
 	if (r < 0) {
 		if (*err)
 			say_error(c, err);
-		/* Close the connection first: nobody should wait for closing the mount. */
+		/* Close the connection first: the client need not wait until the mount is
+		 * closed. */
 		closep(&c->fd);
 		mount_table_drop(mount_table, s);
 		return;
@@ -658,13 +663,13 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 		say_type(c, WIRE_OK);
 }
 
-/* A supervisor that was killed hands nothing over, nor does another server follow us. */
+/* Without a live supervisor nothing hands the mounts over, and no server follows this one. */
 static bool has_supervisor(struct supervisor_state *l)
 {
 	return l && supervisor_state_board(l)->supervisor == getppid();
 }
 
-/* False: this server goes on. */
+/* False: the hand-over was refused, and this server goes on. */
 static bool leave_to(struct client_conn *c, struct supervisor_state *l)
 {
 	if (answer_gate_close(CHANGE_WAIT_MS) < 0) {
@@ -685,8 +690,9 @@ static bool leave_to(struct client_conn *c, struct supervisor_state *l)
 	return false;
 }
 
-/* A new server takes what a death leaves, so this one dies. The connection stays open in the
- * supervisor. Not while a change hangs: nobody would serve until that has come to its end. */
+/* A new server takes over the state that a crash leaves, so this one kills itself; the supervisor
+ * keeps the connection open. Refused while a change hangs: the mounts would be without a server
+ * until it ends. */
 static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
 			   struct mount_table *mount_table)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order: what can fail is opened by the server before the kernel knows of the mount, and the
- * mount is taken down again if it comes to nothing after that. */
+/* The server opens everything that can fail before the kernel knows of the mount. A mount that
+ * fails after that is taken down again. */
 #include "veneer/server/client.h"
 
 #include "veneer/base/cleanup.h"
@@ -14,18 +14,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Requests that a server hung up on: a server that dies that often dies of them, or of too much
- * else. */
+/* Requests that a server hung up on: a server that dies so often probably dies of this request or
+ * of overload. */
 #define LOST_MAX      8
-#define LOST_PAUSE_MS 10 /* before the third, and twice as long before each one after it */
-/* File systems that ended before this mount was a part of them: others come and go meanwhile. */
+#define LOST_PAUSE_MS 10 /* before the third attempt; doubles with each further one */
+/* Superblocks that ended before this mount had joined: other mounts come and go meanwhile. */
 #define GONE_MAX     64
 #define ARGS_PIECE   (WIRE_PAYLOAD_MAX / 2)
-#define LAST_WORD_MS 1000 /* of a server that hung up: it is there already, if at all */
+#define LAST_WORD_MS 1000 /* for the message of a server that hung up: it has come by then */
 
 enum loss { LOST_NOTHING, LOST_SERVER, LOST_SHARED };
 
-/* A mount as one server is asked for it. */
+/* The request for a mount to one server. */
 struct request {
 	const struct client_mount *m;
 	int fd; /* the connection */
@@ -76,8 +76,9 @@ static int send_args(int fd, const struct client_mount *m)
 	return r < 0 ? r : client_say(fd, &last, NULL, 0);
 }
 
-/* Opened anew each time, for a lock is of what was opened: a mount that was asked for before, and
- * that the server or the one after it has yet to close, keeps this one out until it has. */
+/* Open the upper anew for each request, since a lock belongs to an open file. An earlier request
+ * may still hold the lock until this server, or the next one, has closed its mount; this request
+ * then waits for it. */
 static int send_upper(int fd, int upper)
 {
 	_cleanup_(closep) int own = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -100,8 +101,8 @@ static int send_request(int fd, const struct client_mount *m)
 	return r < 0 ? r : send_args(fd, m);
 }
 
-/* Give the server the mount's descriptor and hear its answer: as long as it takes, as a mount
- * without a server would; a server that hung up has said why. */
+/* Give the server the mount's descriptor and wait for its answer without a limit, as a mount
+ * without a server would. A server that hung up may have sent the reason before. */
 static int hand_over(struct request *q, const struct wire_message *fuse, int fuse_fd,
 		     enum wire_type answer, struct client_packet *p)
 {
@@ -114,8 +115,8 @@ static int hand_over(struct request *q, const struct wire_message *fuse, int fus
 	return r;
 }
 
-/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down
- * again, whether the next one has it or not, and may be asked for anew. */
+/* The server is ready: mount, and let it answer. If it dies meanwhile, take the mount down, even if
+ * the next server has it; the request may be repeated. */
 static int mount_and_hand_over(struct request *q, bool is_readonly)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
@@ -137,8 +138,8 @@ static int mount_and_hand_over(struct request *q, bool is_readonly)
 	return r == -EPIPE ? CLIENT_NO_SERVER : r;
 }
 
-/* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or
- * taken by a descriptor. *ret_number: of the mount's root in there. */
+/* Make the shared file system and hand it over, or join it by its descriptor; it is not mounted
+ * yet. *ret_number: of the mount's root in it. */
 static int enter_shared(struct request *q, const struct wire_message *told, int fuse_fd,
 			struct attach **ret, uint32_t *ret_number)
 {
@@ -164,9 +165,9 @@ static int enter_shared(struct request *q, const struct wire_message *told, int 
 	return r;
 }
 
-/* Ask anew where the superblock that it was to join has gone in the meantime. Takes fuse_fd over: a
- * process that looks a name up in a file system whose servers are dead waits for ever, unless
- * nobody has its descriptor. */
+/* Bind the root of the mount in the shared superblock; ask again if the superblock has gone in the
+ * meantime. Takes fuse_fd over and closes it before the lookup: if the servers are dead, a lookup
+ * would hang for ever as long as any process has that descriptor. */
 static int bind_shared(struct request *q, const struct wire_message *told, int fuse_fd)
 {
 	struct attach *a = NULL;
@@ -189,10 +190,10 @@ static int bind_shared(struct request *q, const struct wire_message *told, int f
 			attach_detach(a);
 		attach_free(a);
 	}
-	/* A kernel before 5.15 mounts no file system once more by its descriptor. */
+	/* A kernel before 5.15 cannot mount a file system again by its descriptor. */
 	if (r == -EINVAL && told->count && !a)
 		return CLIENT_NO_SERVER;
-	/* The next server may have taken it for one that will not be bound. */
+	/* The next server may have treated the member as one that will not be bound. */
 	if (r == -ENOTCONN || r == -ECONNABORTED || r == -ENODEV || r == -ENOENT || r == -ESTALE)
 		q->loss = LOST_SHARED;
 	else
@@ -200,8 +201,8 @@ static int bind_shared(struct request *q, const struct wire_message *told, int f
 	return q->loss == LOST_NOTHING ? r : CLIENT_NO_SERVER;
 }
 
-/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor; p->fd
- * is the caller's, also on failure. */
+/* Wait for READY or SHARED, and print the texts about waiting that come before. SHARED may come
+ * with a descriptor; p->fd is the caller's, also on failure. */
 static int hear_ready(struct request *q, int timeout_ms, struct client_packet *p)
 {
 	int r;
@@ -246,7 +247,7 @@ static int attempt(const struct rundir *at, struct request *q)
 	return r < 0 ? CLIENT_NO_SERVER : mount_and_hand_over(q, p.m.flags & WIRE_READY_READONLY);
 }
 
-/* The next server has the mounts of the dead one to see to. */
+/* Pause: the next server is busy resuming the mounts of the dead one. */
 static void rest(unsigned n_lost)
 {
 	if (n_lost > 1)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A mount of a shared superblock shows what is below /NUMBER there. */
+/* A mount of a shared superblock has /NUMBER there as its root. */
 static uint32_t number_of(uint64_t mount)
 {
 	struct mountinfo_mount m = { .id = mount };

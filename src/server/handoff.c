@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The old one gives up only after the new one has answered that all is in its place, and says so:
- * without it the old one goes on as if nothing had been, and the new one ends. */
+/* The new supervisor answers when everything is in its place; only then does the old one give up,
+ * and confirms it. Without that answer the old one goes on as before, and without the confirmation
+ * the new one ends. */
 #include "handoff.h"
 
 #include "handoff_message.h"
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LIMIT_MS 10000 /* the mounts wait */
+#define LIMIT_MS 10000 /* total time of the old side, while the mounts wait */
 #define PIECE	 100u /* descriptors in one message */
 
 static int left_ms(int64_t end)
@@ -47,7 +48,7 @@ struct collecting {
 	int r;
 };
 
-/* A slot may name what is closed already. */
+/* A slot may name a descriptor that is already closed. */
 static void collect_fd(int fd, void *arg)
 {
 	struct collecting *c = arg;
@@ -111,7 +112,7 @@ struct packet {
 	size_t n_fds;
 };
 
-/* -EPIPE: the end; -EBADMSG: something else, and its descriptors are closed. */
+/* -EPIPE: the end; -EBADMSG: another message, whose descriptors are closed. */
 static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 {
 	int r = sock_wait(fd, left_ms(end));
@@ -130,7 +131,7 @@ static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 	return r < 0 ? r : p->m.type == WIRE_ERROR ? -EREMOTEIO : -EBADMSG;
 }
 
-/* A signal that came while nobody served is the next server's. */
+/* Refuse if a signal is pending: it came while there was no server, and is for the next one. */
 static bool has_signal(void)
 {
 	static const int told[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 };
@@ -143,7 +144,8 @@ static bool has_signal(void)
 	return false;
 }
 
-/* The connection last: where it ends, the locks of what was open before are free. */
+/* The connection stays open to the last: its end tells the peer that the locks of all other files
+ * are free. */
 static void close_all_but(int fd)
 {
 	if (fd > 3)
@@ -209,7 +211,7 @@ static int read_handoff_message(int fd, struct handoff_message *ret)
 	return n < 0 ? (int)n : handoff_message_decode(bytes, (size_t)n, ret);
 }
 
-/* The first message. */
+/* Receive the handoff message, which comes first. */
 static int take_handoff_message(int fd, struct packet *p, int64_t end, struct handoff_message *ret)
 {
 	int r = hear(fd, WIRE_HANDOFF_MESSAGE, p, end);
@@ -252,7 +254,7 @@ static int make_supervisor_state(const struct handoff_message *b, struct supervi
 
 		r = supervisor_state_put(l, b->mounts[i], &place);
 	}
-	/* An area of another size has another layout. */
+	/* An area of another size has another layout, and is ignored. */
 	if (b->journal.len == supervisor_state_extra_bytes(l))
 		memcpy(supervisor_state_extra(l), b->journal.data, b->journal.len);
 	supervisor_state_set_last_key(l, b->last_key);
@@ -262,7 +264,7 @@ static int make_supervisor_state(const struct handoff_message *b, struct supervi
 	return r;
 }
 
-/* The end of the old supervisor releases its locks; if it does not come, opening the mounts reports
+/* The end of the old supervisor releases its locks. If it does not end, opening the mounts reports
  * that. */
 static void await_end(int fd, struct packet *p)
 {
@@ -285,8 +287,8 @@ static int settle(int fd, struct packet *p, int64_t end, const struct handoff_me
 					    : -ENOTSOCK;
 	if (r == 0)
 		r = say(fd, &done, NULL, 0, end);
-	/* Wait without a limit for its word or its end: giving up before would leave the mounts to
-	 * nobody, had the word just been said. */
+	/* Wait without a limit for the confirmation or the end of the old one. Giving up earlier
+	 * could leave the mounts without a server, if the confirmation has just been sent. */
 	if (r == 0)
 		r = hear(fd, WIRE_OK, p, INT64_MAX);
 	if (r == 0)
@@ -300,7 +302,7 @@ static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct
 	const struct wire_message ask = { .type = WIRE_UPGRADE,
 					  .text = versions,
 					  .text_len = strlen(versions) };
-	/* Longer than the old one's patience: the old one gives up first. */
+	/* Longer than the old one waits, so that the old one gives up first. */
 	const int64_t end = clock_ms() + 3 * LIMIT_MS;
 	_cleanup_(handoff_message_release) struct handoff_message b = { .listen_fd = -1 };
 	_cleanup_(freep) int *got = NULL;

@@ -25,7 +25,7 @@
 	", init " VALUE_OF(SESSION_INIT_VERSION)
 /* clang-format on */
 
-/* A program without share=pages could not go on with a shared superblock, nor end it. */
+/* A program without share=pages could neither continue a shared superblock nor end it. */
 const char *handoff_message_versions(void)
 {
 	return sb_registry_is_built() ? VERSIONS : VERSIONS ", no share=pages";
@@ -100,7 +100,8 @@ static bool has(const struct handoff_message *b, int fd)
 	return false;
 }
 
-/* Numbers that nothing came for would belong to other files. */
+/* Each descriptor that the message names must be among those that come with it; otherwise the
+ * number would belong to another file. */
 static bool is_sane(const struct handoff_message *b)
 {
 	size_t n = 0;

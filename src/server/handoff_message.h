@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The message of a supervisor to one of another program that continues its mounts (handoff.h):
- * everything but the descriptors themselves, which are named by their numbers; the receiver gives
- * them the same. Pure. */
+/* The message of a supervisor to the one of another program that continues its mounts (handoff.h):
+ * everything but the descriptors themselves, which it names by their numbers. The receiver gives
+ * them the same numbers. Pure. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -14,13 +14,12 @@ struct handoff_message {
 	uint64_t hash_secret, last_key;
 	int *mounts; /* the supervisor state's descriptors, in its order */
 	size_t n_mounts;
-	int *fds; /* in the order in which they are sent: all there are, the mounts' in the order of
-		     mounts */
+	int *fds; /* in the order of sending: all descriptors, the mounts' in the order of mounts */
 	size_t n_fds;
-	struct buf journal; /* the bytes of the intents' area */
+	struct buf journal; /* the bytes of the intent log's area */
 };
 
-/* The versions of everything that goes over, as this program writes and reads them. */
+/* The versions of all transferred formats, as this program writes and reads them. */
 const char *handoff_message_versions(void);
 bool handoff_message_fits(const char *versions, size_t len);
 
@@ -29,7 +28,7 @@ int handoff_message_add_mount(struct handoff_message *b, int fd);
 int handoff_message_add_fd(struct handoff_message *b, int fd);
 /* Append the bytes of b. 0 or -ENOMEM. */
 int handoff_message_encode(const struct handoff_message *b, struct buf *ret);
-/* -EPROTO: of another version; -EBADMSG; -ENOMEM. */
+/* -EPROTO: another version; -EBADMSG; -ENOMEM. */
 int handoff_message_decode(const void *p, size_t len, struct handoff_message *ret);
-/* Memory; no descriptor is closed. */
+/* Free the memory; closes no descriptor. */
 void handoff_message_release(struct handoff_message *b);

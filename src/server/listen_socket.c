@@ -35,7 +35,7 @@ static int find_file(const char *path, struct listen_socket *ret, char *err, siz
 	return 0;
 }
 
-/* The C library takes 70000 for 4464. */
+/* Check the range: the C library takes 70000 for 4464. */
 static bool is_port(const char *s)
 {
 	unsigned n = 0;
@@ -104,7 +104,7 @@ static int listen_at_address(struct listen_socket *e)
 		socket(e->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
 
-	/* A server that was here a moment ago has left connections that wait for their end. */
+	/* Connections of a server that has just exited may still wait for their end. */
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
 	    bind(fd, (struct sockaddr *)&e->at, e->at_len) < 0 || listen(fd, BACKLOG) < 0)
 		return -errno;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library is loaded when the metrics are asked for, and not linked: with what it brings along
- * each mount would take twice as long to start. */
+/* The library is loaded only when metrics are wanted, and not linked: with its dependencies each
+ * mount would take twice as long to start. */
 #include "veneer/server/metrics.h"
 
 #include "veneer/base/cleanup.h"
@@ -16,9 +16,9 @@
 #include <sys/resource.h>
 
 #define CONNECTIONS_MAX	 16u
-#define SILENT_S	 5u /* without a word the connection is closed */
+#define SILENT_S	 5u /* a connection without traffic is closed then */
 #define CONNECTION_BYTES 8192u
-#define FRESH_MS	 250 /* a page is answered again for so long */
+#define FRESH_MS	 250 /* age at which a page is made anew */
 #define NICE		 10
 #define CONTENT_TYPE	 "text/plain; version=0.0.4; charset=utf-8"
 
@@ -42,19 +42,19 @@ static struct {
 	CALLS(DECLARE)
 } lib;
 
-static _Atomic bool is_broken; /* the library has given up */
+static _Atomic bool is_broken; /* the library has called panic */
 
 struct metrics {
 	struct MHD_Daemon *daemon;
 	int (*page)(void *arg, char **ret);
 	void *arg;
-	/* of the one thread */
+	/* of the server's one thread */
 	bool is_nice;
 	struct MHD_Response *last;
 	int64_t made_ms;
 };
 
-/* The page as it was a moment ago, or a new one; NULL: there is none to be had. Stays ours. */
+/* The page of a moment ago, or a new one; NULL: the page cannot be made. Borrowed. */
 static struct MHD_Response *respond(struct metrics *m)
 {
 	struct MHD_Response *next;
@@ -117,7 +117,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 	return lib.MHD_queue_response(c, MHD_HTTP_OK, r);
 }
 
-/* The library's last word, after which it would end the process. Its thread stands still
+/* The library calls this before it ends the process. The calling thread stops here for ever
  * instead. */
 static void panic(void *arg, const char *file, unsigned line, const char *reason)
 {
@@ -128,7 +128,7 @@ static void panic(void *arg, const char *file, unsigned line, const char *reason
 		pause();
 }
 
-/* Drop what the library has to say about connections. */
+/* Drop the library's messages about connections. */
 static void keep_quiet(void *arg, const char *format, va_list args)
 {
 	(void)arg;
@@ -148,8 +148,8 @@ int metrics_load(char *err, size_t err_size)
 	if (handle)
 		lib.is_there = true CALLS(FIND);
 	if (!lib.is_there)
-		snprintf(err, err_size, "metrics take %s: %s", LIBRARY,
-			 dlerror() ?: "it is another one");
+		snprintf(err, err_size, "metrics need %s: %s", LIBRARY,
+			 dlerror() ?: "this is another library");
 	return lib.is_there ? 0 : -ENOENT;
 }
 
@@ -192,7 +192,7 @@ void metrics_stop(struct metrics *m)
 {
 	if (!m || is_broken)
 		return;
-	/* Closes its duplicate, if it still has it. */
+	/* Closes the duplicate of fd, if the library still has it. */
 	lib.MHD_stop_daemon(m->daemon);
 	if (m->last)
 		lib.MHD_destroy_response(m->last);

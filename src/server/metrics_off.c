@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* metrics.c of a program without libmicrohttpd (-Dmetrics=disabled). */
+/* metrics.c of a build without libmicrohttpd (-Dmetrics=disabled). */
 #include "veneer/server/metrics.h"
 
 #include <errno.h>

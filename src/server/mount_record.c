@@ -25,7 +25,7 @@ void mount_record_init(struct mount_record *d)
 	mount_dirs_init(&d->dirs);
 }
 
-/* Of what was asked for with one of the mounts. */
+/* Reduce the options of one member to those of the common mount. */
 static int make_common(struct mount_opts *o)
 {
 	struct mount_opts common = { 0 };
@@ -263,7 +263,7 @@ int mount_record_read(int fd, struct mount_record *ret)
 	struct cursor c = cursor_over(bytes, n < 0 ? 0 : (size_t)n);
 
 	r = n < 0 ? (int)n : decode(&c, ret);
-	/* Of one that cannot be read nobody knows which descriptors are its. */
+	/* The record does not decode, so the owners of its descriptors are unknown: close none. */
 	if (r < 0) {
 		disown(ret);
 		ret->dirs.n_lower = ret->dirs.n_clones = 0;

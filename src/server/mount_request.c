@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROGRESS_MS 200 /* how often a client that waits is told */
+#define PROGRESS_MS 200 /* interval of progress messages */
 
 bool mount_request_is_one(enum wire_type type)
 {
@@ -45,7 +45,7 @@ static int say_done(int fd)
 
 struct pending_client {
 	struct promote_worker_job *job;
-	int result; /* -ENOENT: no mount fits */
+	int result; /* -ENOENT: there is no such mount */
 };
 
 static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
@@ -75,7 +75,7 @@ static void say_elsewhere(int fd)
 					      .text_len = sizeof(text) - 1 });
 }
 
-/* The work is the mount's own; here it is waited for, until nobody listens any more. */
+/* The mount does the work; wait for it here, as long as the client listens. */
 static void answer_flatten(struct mount_request *q, int fd, struct mount_table *mount_table)
 {
 	struct pending_client a = { .result = -ENOENT };
@@ -88,7 +88,7 @@ static void answer_flatten(struct mount_request *q, int fd, struct mount_table *
 		return;
 	}
 	if (a.result < 0) {
-		say_error(fd, a.result == -EBUSY ? "somebody else is flattening it"
+		say_error(fd, a.result == -EBUSY ? "another client is flattening it"
 						 : strerror(-a.result));
 		return;
 	}

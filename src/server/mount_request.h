@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client may ask of a mount that is served: FLATTEN, SNAPSHOT, ROLLBACK and SQUASH. */
+/* Requests of a client for a served mount: FLATTEN, SNAPSHOT, ROLLBACK and SQUASH. */
 #pragma once
 
 #include "snapshot_squash.h"
@@ -15,5 +15,5 @@ struct mount_request {
 
 bool mount_request_is_one(enum wire_type type);
 void mount_request_read(struct mount_request *q, const struct wire_message *m);
-/* Do it, and answer. May take long. */
+/* Do the request, and answer. May take long. */
 void mount_request_answer(struct mount_request *q, int fd, struct mount_table *mount_table);

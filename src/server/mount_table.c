@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount is in the list from mount_table_start until the pool says that it is over. It is freed on
- * a thread of its own, which first waits for threads that have it pinned: they look at it, and
- * never wait for a mount. */
+/* A mount is in the list from mount_table_start until the pool reports its end. A thread of its own
+ * frees it, after it has waited for threads that have it pinned. Those only look at the mount, and
+ * never wait for one. */
 #include "veneer/server/mount_table.h"
 
 #include "mount_left_over.h"
@@ -31,15 +31,15 @@
 #include <unistd.h>
 
 #define THREADS_MAX 64u
-#define TRY_MS	    5000 /* to open a mount anew */
+#define TRY_MS	    5000 /* limit for reopening a mount */
 #define TRY_US	    50000
-#define NOTIFY_MS   5000 /* for the kernel to look names up again */
+#define NOTIFY_MS   5000 /* limit for the kernel to look names up again */
 
-/* What is done to a mount between two sessions. */
+/* A change to a mount between two sessions. */
 struct replacement {
 	const struct mount_table_step *step;
 	struct inode_rebuild *rebuild; /* NULL: none */
-	struct image *image; /* of the mount as it was; NULL: as above */
+	struct image *image; /* of the mount before the change; NULL: none */
 	int result;
 	bool is_done;
 };
@@ -57,7 +57,7 @@ static void take_out(struct served_mount *s)
 	served_mount_leave_jobs(s);
 }
 
-/* Of a part of a file system. */
+/* For a member of a shared superblock. */
 static void hosted_member_leaves(void *owner)
 {
 	take_out(owner);
@@ -81,8 +81,8 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 
 	if (!r)
 		return -ENOMEM;
-	/* Initialise malloc_trim now: where a sanitizer has its own allocator, glibc's begins with
-	 * this, and two threads that began it at once would end it twice. */
+	/* Initialise malloc_trim now. Where a sanitizer has its own allocator, glibc's starts with
+	 * this call, and two threads that start it at once would initialise it twice. */
 	malloc_trim(0);
 	r->changed = changed;
 	r->arg = arg;
@@ -115,7 +115,7 @@ size_t mount_table_count(struct mount_table *r)
 	return r->count;
 }
 
-/* The last mount says so under the lock: the table may be gone right after it. */
+/* Call changed under the lock: the table may be freed right after it. */
 static void note_count(struct mount_table *r, int change)
 {
 	LOCK_SCOPE(&r->lock);
@@ -160,7 +160,7 @@ void mount_table_expect(struct mount_table *r, int change)
 	note_count(r, change);
 }
 
-/* d is taken over; on failure it is counted no more. */
+/* d is taken over; on failure the mount is no longer counted. */
 static struct served_mount *served_new(struct mount_table *r, struct mount_record *d)
 {
 	struct served_mount *s = calloc(1, sizeof(*s));
@@ -216,7 +216,7 @@ static void withdraw(struct served_mount *s)
 	saved_mount_drop(&s->kept);
 }
 
-/* Called by the pool, on a thread of its own; closing may sync for long. */
+/* The pool calls this on a thread of its own; closing the mount may sync for long. */
 static void session_ended(struct session *session, void *arg)
 {
 	struct served_mount *s = arg;
@@ -226,11 +226,11 @@ static void session_ended(struct session *session, void *arg)
 	withdraw(s);
 	session_free(session);
 	mount_table_drop(s->mount_table, s);
-	/* A mount may have known a hundred thousand files; the others need the memory. */
+	/* Return the memory: a mount may have known a hundred thousand files. */
 	malloc_trim(0);
 }
 
-/* A file system without fifos does without. */
+/* Listen for other mounts that want the upper. On a file system without fifos they cannot ask. */
 static void listen_for_others(struct mount_table *r, struct served_mount *s)
 {
 	struct epoll_event e = { .events = EPOLLIN };
@@ -244,8 +244,8 @@ static void listen_for_others(struct mount_table *r, struct served_mount *s)
 		log_debug("%s: %s", s->mount.opts.mountpoint, strerror(errno));
 }
 
-/* In the order of ids, by which they are gone through: two that are resumed at once may come here
- * in another one. */
+/* Keep the list in the order of ids, by which it is walked; mounts resumed at the same time may
+ * arrive in another order. */
 static void enlist(struct mount_table *r, struct served_mount *s)
 {
 	struct list_link *l;
@@ -257,7 +257,7 @@ static void enlist(struct mount_table *r, struct served_mount *s)
 	s->pins = 1;
 }
 
-/* Without it this one serves the mount all the same. */
+/* Save the mount for the next server. On failure this server serves it all the same. */
 static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t len)
 {
 	struct mount_record *d = &s->kept.mount_record;
@@ -281,7 +281,7 @@ static void allow_replacement(struct served_mount *s)
 
 	mutex_lock(&r->lock);
 	s->is_pooled = true;
-	/* That was asked of the session before. */
+	/* The end was asked for while the previous session was over. */
 	ends = s->is_replaced && (r->ends || s->is_ending);
 	if (ends)
 		s->is_ending = false;
@@ -300,18 +300,18 @@ static void notify_of_rollback(struct served_mount *s, struct kernel_invalidate 
 			 s->mount.opts.mountpoint, strerror(-e));
 }
 
-/* In the pool from now on. */
+/* Put the mount into the pool. */
 static int enter_pool(struct mount_table *r, struct served_mount *s, struct session *session,
 		      char *err, size_t err_size)
 {
-	/* In this server or in one that died it went back to a snapshot. */
+	/* Names that a rollback changed, in this server or in one that died. */
 	struct kernel_invalidate *names =
 		rollback_notify_begin(&s->mount, s->kept.mount_record.fuse_fd);
 	int e;
 
 	listen_for_others(r, s);
 	served_mount_enter_jobs(s);
-	/* Pinned: it may be over before its number is known. */
+	/* Pin it: the session may be over before its number is known. */
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
 	if (e == 0) {
@@ -323,7 +323,7 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	if (e < 0) {
 		rollback_notify_free(names);
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
-		/* Memory may be short: resume tries again. */
+		/* Memory may be short: in that case resume tries again. */
 		if (s->is_replaced)
 			take_out(s);
 		else
@@ -373,8 +373,8 @@ int mount_table_enter(struct served_mount *s, struct hosted_sb *c, ino_t mount_n
 	}
 	*ret_number = sb_registry_number(s->hosted_member);
 	s->at.mount_ns = mount_ns;
-	/* Before its client knows where to find it: it may be bound, and we not hear of it any
-	 * more. */
+	/* Save it before the client learns the number: after that the client may bind the root
+	 * without telling us. */
 	if (sb_registry_describe(s->hosted_member, &s->kept.mount_record))
 		keep(s, -1, NULL, 0);
 	else
@@ -435,7 +435,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 	listen_for_others(r, s);
 	enlist(r, s);
 	served_mount_unpin(s);
-	/* If it was not, it is mounted nowhere, and will be found so. */
+	/* A member that was never bound is mounted nowhere, and the next look finds that. */
 	sb_registry_bound(s->hosted_member, s->at.mount_ns);
 	return 0;
 }
@@ -450,7 +450,7 @@ static int resume_common(struct mount_table *r, struct mount_record *d, char *er
 	note_count(r, -1);
 	if (e == 0)
 		sb_registry_leave(c);
-	/* A member may have found it gone. */
+	/* A member may already have found it gone. */
 	return e == 0 || e == -ENOENT ? 1 : e;
 }
 
@@ -487,10 +487,10 @@ void mount_table_resumed(struct mount_table *r)
 	sb_registry_lose_rest(r->commons);
 }
 
-/* ---- a mount that is opened anew while it is used ----
+/* ---- reopening a mount that is in use ----
  *
- * It is left as by a death of the server, of which nobody hears: requests wait in the kernel
- * meanwhile. If the server dies in between, the next one finds the same record. */
+ * The mount is left as after a crash of the server, but users do not notice: requests wait in the
+ * kernel meanwhile. If the server dies in between, the next one finds the same record. */
 
 static void say_done_locked(struct mount_table *r, struct replacement *p, int result)
 	REQUIRES(r->lock)
@@ -500,7 +500,7 @@ static void say_done_locked(struct mount_table *r, struct replacement *p, int re
 	pthread_cond_broadcast(&r->unpinned);
 }
 
-/* NULL: the session ended for another reason, and nobody can ask any more. */
+/* NULL: the session ended for another reason, or the mount is ending; no replacement follows. */
 static struct replacement *begin(struct served_mount *s)
 {
 	struct mount_table *r = s->mount_table;
@@ -521,7 +521,7 @@ static struct replacement *begin(struct served_mount *s)
 	return p;
 }
 
-/* It cannot end before sb_registry_resumed, which may end it here. */
+/* The member cannot end before sb_registry_resumed, which may end it at once. */
 static int enter_again(struct served_mount *s)
 {
 	struct hosted_member *o = s->hosted_member;
@@ -547,7 +547,7 @@ static void lose(struct served_mount *s)
 	sb_registry_lost(s->hosted_member, s->kept.locks);
 }
 
-/* Of a member of a shared superblock; the superblock holds its requests back. */
+/* For a member of a shared superblock, which holds its requests back. */
 static int reopen_member(struct served_mount *s, char *err, size_t err_size)
 {
 	int e = saved_mount_reopen(&s->kept, NULL, &s->mount, &s->has_mount, err, err_size);
@@ -559,8 +559,7 @@ static int reopen_member(struct served_mount *s, char *err, size_t err_size)
 	return 0;
 }
 
-/* Again while descriptors or memory are short, as long as its record has all that it is opened
- * by. */
+/* Try again while descriptors or memory are short, as long as the record is complete. */
 static int resume(struct served_mount *s, char *err, size_t err_size)
 {
 	const int64_t until = clock_ms() + TRY_MS;
@@ -569,7 +568,7 @@ static int resume(struct served_mount *s, char *err, size_t err_size)
 		int e = s->hosted_member ? reopen_member(s, err, err_size)
 					 : resume_alone(s->mount_table, s, err, err_size);
 
-		/* It may have ended by now. */
+		/* The mount may have ended by now. */
 		if (e == 0)
 			return 0;
 		if (!s->kept.is_kept || clock_ms() >= until) {
@@ -596,13 +595,13 @@ static int leave(struct served_mount *s, struct inode_rebuild *rebuild)
 	return r;
 }
 
-/* What the step gives, or -errno; -ENOTCONN: the mount is lost. */
+/* The result of the step, or -errno; -ENOTCONN: the mount is lost. */
 static int replace_mount(struct served_mount *s, struct session *session, struct replacement *p)
 {
 	struct mount_table *r = s->mount_table;
 	struct mount_record *d = &s->kept.mount_record;
 	_cleanup_(closep) int upper = fcntl(s->mount.tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
-	/* To take it down takes as long as it is large, and requests wait meanwhile. */
+	/* Hold the image: freeing it takes time in proportion to its size, while requests wait. */
 	struct image *image = image_ref(s->mount.tree.image);
 	char err[PATH_MAX * 2] = "";
 	int e, done = upper < 0 ? -errno : 0;
@@ -614,7 +613,7 @@ static int replace_mount(struct served_mount *s, struct session *session, struct
 
 	if (done == 0 && p->step->prepare)
 		done = p->step->prepare(p->step->arg, &s->mount, d);
-	/* It goes on as it is. */
+	/* Nothing was changed: the mount goes on. */
 	if (done < 0) {
 		if (p->rebuild)
 			inode_rebuild_cancel(&s->mount.tree);
@@ -660,7 +659,7 @@ static int ask(struct served_mount *s, struct replacement *p)
 	LOCK_SCOPE(&s->mount_table->lock);
 	if (!s->kept.is_kept)
 		return -EOPNOTSUPP;
-	/* Of a member, which is in no pool, is_replaced says that another one has begun. */
+	/* A member is in no pool; is_replaced says that another change has begun. */
 	if (s->mount_table->ends || s->is_ending || s->replacement ||
 	    !(s->hosted_member ? !s->is_replaced : s->is_pooled))
 		return -EBUSY;
@@ -673,7 +672,7 @@ static bool takes_back(struct served_mount *s, struct replacement *p, int result
 	struct mount_table *r = s->mount_table;
 
 	LOCK_SCOPE(&r->lock);
-	/* Or it has ended after all. */
+	/* The change has begun, or the mount has not ended after all. */
 	if (s->replacement != p || (result == -EBUSY && !r->ends && !s->is_ending))
 		return false;
 	s->replacement = NULL;
@@ -688,7 +687,7 @@ static void take_back_now(struct served_mount *s, struct replacement *p, int res
 	say_done_locked(s->mount_table, p, result);
 }
 
-/* A request does not end: the mount goes on as it is, unless it is to end. */
+/* A request does not end: the mount goes on unchanged, unless it is ending. */
 static void give_up(struct served_mount *s, struct replacement *p)
 {
 	if (takes_back(s, p, -EBUSY) || pool_resume(s->mount_table->pool, s->number) < 0)
@@ -698,7 +697,7 @@ static void give_up(struct served_mount *s, struct replacement *p)
 		inode_rebuild_cancel(&s->mount.tree);
 }
 
-/* s is pinned, and not any more when this returns. */
+/* s is pinned on entry; this function unpins it. */
 static void replace_member(struct served_mount *s, struct replacement *p)
 {
 	struct hosted_member *o = s->hosted_member;
@@ -743,7 +742,7 @@ static int await_done(struct mount_table *r, struct replacement *p)
 	return p->result;
 }
 
-/* What takes as long as there are files, while requests are answered. */
+/* Do the work that grows with the number of files while requests are still answered. */
 static int get_ready(struct served_mount *s, struct replacement *p)
 {
 	const struct mount_table_step *step = p->step;
@@ -751,7 +750,7 @@ static int get_ready(struct served_mount *s, struct replacement *p)
 
 	if (r == 0 && !step->keeps_upper)
 		r = mount_freeze_prepare(&s->mount) ?: sync_upper(&s->mount.tree);
-	/* Without it requests wait longer. */
+	/* Optional: without the rebuild requests wait longer. */
 	if (r == 0)
 		(void)inode_rebuild_begin(&s->mount.tree, &p->rebuild);
 	return r;

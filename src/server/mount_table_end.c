@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Mounts end before they are unmounted: all of them with the server, and a detached one when
+/* Ends mounts before they are unmounted: all of them with the server, and a detached mount when
  * another mount wants its upper. */
 #include "served_mount.h"
 #include "veneer/base/log.h"
@@ -45,8 +45,8 @@ void mount_table_end_all(struct mount_table *r)
 	}
 }
 
-/* Answer a mount that wants this upper: it knows that the upper's last user is of the past. A mount
- * that can be seen is not given up. */
+/* Another mount may have asked for this upper. End this mount only if it is detached: an attached
+ * mount keeps its upper. */
 static void answer_ask(struct served_mount *s)
 {
 	const struct layer *upper = s->mount.tree.upper;

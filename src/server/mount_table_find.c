@@ -6,7 +6,7 @@
 
 #include <sys/sysmacros.h>
 
-#define FIND_TRIES 16 /* to find a mount while others are opened anew */
+#define FIND_TRIES 16 /* to find a mount while others are reopened */
 
 void mount_table_each(struct mount_table *r,
 		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
@@ -32,8 +32,8 @@ size_t mount_table_count_unkept(struct mount_table *r)
 	return n;
 }
 
-/* How many have begun. Those that open a mount anew are over, or take longer than a request may,
- * and so are those that resume one of a dead server. */
+/* Wait until mounts are neither reopened nor resumed, but no longer than a request may take.
+ * Returns the number of changes that have begun. */
 static uint64_t await_replacements(struct mount_table *r)
 {
 	const int64_t until = clock_ms() + SERVED_MOUNT_END_WAIT_MS;

@@ -21,16 +21,16 @@
 #define ERR_SIZE    (PATH_MAX * 2)
 #define STACK_BYTES (1u << 20)
 #define THREADS_MAX 64u
-#define STEP_MS	    50 /* without anything done: a thread hangs */
-#define PATIENCE_MS 1000 /* with those that were begun */
+#define STEP_MS	    50 /* without a finished mount: a thread counts as hanging */
+#define PATIENCE_MS 1000 /* limit for mounts that were begun, when none is left to begin */
 #define LIMIT_MS    10000
-#define WORD_MS	    30000 /* then the process that waits for the word is told how far it has come */
+#define WORD_MS	    30000 /* then the process that waits for the word gets the counts so far */
 
-/* Descriptors, a bit each. */
+/* A set of descriptors, one bit each. */
 struct fd_set_of {
 	uint8_t *bits;
 	size_t n;
-	bool is_short; /* of memory: nothing is known */
+	bool is_short; /* out of memory: the set is unusable */
 };
 
 static void remember(int fd, void *arg)
@@ -78,8 +78,8 @@ void recovery_each_fd(struct supervisor_state *l, void (*fn)(int fd, void *arg),
 	supervisor_state_each(l, each_of_mount, &(struct each_fd){ fn, arg });
 }
 
-/* Closing a file may wait, for a file system that does not answer or for what it frees; closing
- * anything else does not. Asking what it is must not wait either. */
+/* May closing this file wait? A regular file may wait for an unresponsive file system, or for the
+ * release of its blocks; nothing else does. The check itself must not wait either. */
 static bool may_wait(int fd)
 {
 	struct statx st;
@@ -112,8 +112,8 @@ static bool put_off(struct unneeded *l, int fd)
 	return true;
 }
 
-/* Locks and connections are free when this returns. Files go later: as long as they are open,
- * nothing else gets their numbers. */
+/* Close all descriptors that are not known. Locks and connections are free when this returns.
+ * Regular files are closed later; until then their numbers are not reused. */
 static void close_unknown(const struct fd_set_of *known)
 {
 	struct unneeded *later = calloc(1, sizeof(*later));
@@ -183,7 +183,7 @@ struct job {
 	uint32_t place, cost_ms;
 };
 
-/* Owned by its threads, and by recovery_resume until it returns. */
+/* Shared: each thread owns a reference, and recovery_resume until it returns. */
 struct resuming {
 	struct supervisor_state *supervisor_state;
 	struct mount_table *mount_table;
@@ -196,7 +196,8 @@ struct resuming {
 	GUARDED_BY(lock) size_t next, n_done, n_resumed, n_lost;
 };
 
-/* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
+/* A crash in between is harmless: the word is sent twice, or the descriptor remains without an
+ * owner. */
 static void send_word_locked(const struct resuming *v) REQUIRES(v->lock)
 {
 	char text[80];
@@ -227,7 +228,7 @@ static void say_done(struct resuming *v)
 	send_word_locked(v);
 }
 
-/* As mount_table_resume; -errno: it is lost, and that has been said. */
+/* Results as mount_table_resume; -errno: the mount is lost, and the log has the reason. */
 static int resume(struct resuming *v, const struct job *j)
 {
 	char err[ERR_SIZE] = "";
@@ -246,7 +247,7 @@ static int resume(struct resuming *v, const struct job *j)
 	return r;
 }
 
-/* A mount that does not come to its end is the last the next time. */
+/* Assume the worst cost first: a mount that never finishes comes last the next time. */
 static int resume_timed(struct resuming *v, const struct job *j)
 {
 	const int64_t from = clock_ms();
@@ -283,7 +284,7 @@ static struct job *take_job(struct resuming *v)
 	return v->next < v->n ? &v->jobs[v->next++] : NULL;
 }
 
-/* True: that was the last. */
+/* True: this was the last mount. */
 static bool count_job(struct resuming *v, int r)
 {
 	LOCK_SCOPE(&v->lock);
@@ -306,7 +307,7 @@ static void *resume_some(void *arg)
 	return NULL;
 }
 
-/* Without a thread to be had, this one does it. */
+/* Start n threads; if not even one can be started, do the work here. */
 static void add_threads(struct resuming *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -331,13 +332,13 @@ static size_t threads_wanted(size_t n)
 	return MIN(n, most);
 }
 
-/* Until something is done, or that long. */
+/* Wait for a finished mount, at most ms. */
 static void await_change(struct resuming *v, unsigned ms)
 {
 	clock_wait(&v->changed, &v->lock, clock_ms() + ms);
 }
 
-/* Replace threads that hang by others, as long as there is anything to begin with. */
+/* Add a thread for each one that hangs, as long as mounts remain to be begun. */
 static void watch_over(struct resuming *v)
 {
 	size_t seen = 0, done, left, more = 0;
@@ -363,7 +364,7 @@ static void watch_over(struct resuming *v)
 	}
 }
 
-/* Say how far it has come: threads that hang may do so for ever. */
+/* Send the counts after WORD_MS at the latest: some threads may hang for ever. */
 static void *say_so_far(void *arg)
 {
 	struct resuming *v = arg;
@@ -378,7 +379,7 @@ static void *say_so_far(void *arg)
 	return NULL;
 }
 
-/* Without a thread to be had it is said when all are done. */
+/* If no thread can be started, the word is sent when all are done. */
 static void promise_word(struct resuming *v)
 {
 	mutex_lock(&v->lock);

@@ -17,8 +17,8 @@
 #define PROBE_MS     1000
 #define PAUSE_MAX_MS 16
 
-/* The user as it is outside of our user namespace: every user is 0 in some namespace, and /tmp is
- * everybody's. */
+/* The user id outside of our user namespace. Every user is 0 in some namespace, and all of them
+ * share /tmp. */
 static unsigned outer_uid(void)
 {
 	FILE *f = fopen("/proc/self/uid_map", "re");
@@ -40,8 +40,8 @@ static char *directory(void)
 
 	if (given && given[0] == '/')
 		return strdup(given);
-	/* root may have kept the variable of the user whose shell it was called from; and root of a
-	 * user namespace only cannot write there */
+	/* root may have kept the variable of the user's shell that it runs in; root of a mere user
+	 * namespace cannot write to /run */
 	if (geteuid() == 0 && access("/run", W_OK) == 0)
 		return strdup("/run/veneer");
 	if (xdg && xdg[0] == '/')
@@ -57,7 +57,7 @@ static int complain(char *err, size_t err_size, int r, const char *path)
 	return r;
 }
 
-/* Open a directory and check what was opened: only its owner can have put anything in it. */
+/* Open a directory, and check the result: only its owner may have put anything into it. */
 static int open_own(const char *path, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -1;
@@ -74,8 +74,8 @@ static int open_own(const char *path, int *ret_fd)
 	return 0;
 }
 
-/* Servers serve one user namespace and one process namespace: ids and processes are seen as the
- * mounts' users see them. */
+/* A server serves one user namespace and one process namespace, so that it sees ids and processes
+ * as the users of the mounts do. */
 static int namespace_name(char *name)
 {
 	struct stat user, pid;
@@ -150,7 +150,7 @@ bool rundir_has_other(const struct rundir *d)
 	return is_found;
 }
 
-/* The file is never removed: else two processes could hold locks on two files of this name. */
+/* The file is never removed. Otherwise two processes could hold locks on two files of this name. */
 static int open_lock(const struct rundir *d)
 {
 	char name[RUNDIR_NAME_SIZE + 8];
@@ -161,8 +161,8 @@ static int open_lock(const struct rundir *d)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A holder that is stopped, or is another user's program, does not let go; flock has no time
- * limit. */
+/* Poll, as flock has no time limit. A holder that is stopped, or that is another user's program,
+ * may never let go. */
 static int lock_within(int fd, int wait_ms)
 {
 	const int64_t end = clock_ms() + wait_ms;
@@ -220,7 +220,7 @@ int rundir_listen(const struct rundir *d, int *ret_fd)
 
 	if (r != -EADDRINUSE)
 		return r;
-	/* The process that left the socket there is gone only if nobody listens. */
+	/* If nothing listens, the process that left the socket there is gone. */
 	r = sock_connect(d->fd, d->name, PROBE_MS, &probe);
 	if (r != -ECONNREFUSED || fstatat(d->fd, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    !S_ISSOCK(st.st_mode))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A list of what is denied, and not of what is allowed: what a new C library calls must not end a
- * server. The answer is EPERM, which all code survives. */
+/* The filter lists denied calls, not allowed ones, so that a new call of a new C library does not
+ * end a server. The answer is EPERM, which all code survives. */
 #include "sandbox.h"
 
 #include "veneer/base/log.h"
@@ -19,16 +19,16 @@
 
 #define CAP(n) ((uint64_t)1 << (n))
 
-/* Files of any owner are read, made, owned, labelled and linked (the first two rows and MAC).
- * SYS_ADMIN: trusted.*, backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for
- * overlayfs. SYS_PTRACE: whose privileges and namespaces a caller has stands in its /proc.
- * SYS_NICE: autogroup_weight.h. */
+/* The first two rows and MAC: read, create, own, label and link files of any owner. SYS_ADMIN:
+ * trusted.*, backing files, mounts. SYS_RESOURCE: the blocks reserved for root, as for overlayfs.
+ * SYS_PTRACE: read the privileges and namespaces of a client in /proc. SYS_NICE:
+ * autogroup_weight.h. */
 static const uint64_t needed = CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) |
 			       CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_SETFCAP) |
 			       CAP(CAP_MKNOD) | CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) |
 			       CAP(CAP_SYS_ADMIN) | CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) |
 			       CAP(CAP_SYS_NICE);
-/* And one without which some snapshots are refused (mount_freeze.h). */
+/* CAP_LEASE: without it some snapshots are refused (mount_freeze.h). */
 #define KEPT (needed | CAP(CAP_LEASE))
 
 static const int denied[] = {
@@ -40,7 +40,7 @@ static const int denied[] = {
 	SYS_process_vm_readv,
 	SYS_process_vm_writev,
 	SYS_kcmp,
-#ifndef __SANITIZE_ADDRESS__ /* whose search for leaks stops the threads with it */
+#ifndef __SANITIZE_ADDRESS__ /* its leak check stops the threads with it */
 	SYS_ptrace,
 #endif
 #ifdef SYS_pidfd_getfd
@@ -75,7 +75,7 @@ static const int denied[] = {
 	SYS_add_key,
 	SYS_request_key,
 	SYS_keyctl,
-	/* a file by its number is outside of all layers */
+	/* a file handle reaches files outside of all layers */
 	SYS_open_by_handle_at,
 	SYS_fanotify_init,
 	SYS_chroot,
@@ -92,7 +92,7 @@ static const int denied[] = {
 	SYS_setgroups,
 };
 
-/* open_tree and mount_setattr stay: a lower layer is read through a read-only clone of its
+/* open_tree and mount_setattr stay allowed: a lower layer is read through a read-only clone of its
  * mount. */
 static const int denied_to_servers[] = {
 	SYS_mount, SYS_umount2, SYS_move_mount, SYS_fsopen, SYS_fsmount, SYS_fsconfig, SYS_fspick,
@@ -103,7 +103,7 @@ static const int denied_to_servers[] = {
 
 #if defined(__x86_64__)
 #define ARCH	 AUDIT_ARCH_X86_64
-#define NR_LIMIT 0x40000000u /* from here on the same calls have other numbers */
+#define NR_LIMIT 0x40000000u /* the x32 numbers of the same calls begin here */
 #elif defined(__aarch64__)
 #define ARCH	 AUDIT_ARCH_AARCH64
 #define NR_LIMIT UINT32_MAX
@@ -174,8 +174,8 @@ static void put(struct program *p, struct sock_filter f)
 	p->code[p->len++] = f;
 }
 
-/* Depends on number and architecture alone, so that the kernel remembers what is allowed and runs
- * nothing of this. */
+/* The program depends on number and architecture alone, so the kernel caches the allowed calls and
+ * skips it. */
 static void write_program(struct program *p, bool mounts)
 {
 	const size_t more = mounts ? 0 : N_MORE;
@@ -210,8 +210,8 @@ static int install_filter(bool mounts)
 		return -EOPNOTSUPP;
 	write_program(&p, mounts);
 	prog.len = p.len;
-	/* Else each return from the kernel would pay for a guard against code that we do not
-	 * run. */
+	/* With SPEC_ALLOW the kernel leaves out its guard against speculative execution, which
+	 * protects against foreign code in the process; we run none. */
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) ==
 		    0 ||
 	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) == 0)
@@ -219,8 +219,8 @@ static int install_filter(bool mounts)
 	return -errno;
 }
 
-/* Is /etc/mtab a file and no link into /proc? Then a libfuse of the distribution has mount(8) write
- * there, by a child process. */
+/* Is /etc/mtab a regular file and not a link into /proc? Then the distribution's libfuse has
+ * mount(8) write to it, in a child process. */
 static bool has_list_of_mounts(void)
 {
 	struct stat st;
@@ -242,12 +242,12 @@ void sandbox_enter(bool mounts)
 	}
 	if (r < 0)
 		log_debug("cannot drop capabilities: %s", strerror(-r));
-	/* fusermount3 gets its privileges when it is executed. */
+	/* fusermount3 gains its privileges at exec. */
 	if (mounts && !(r == 0 && effective(data) & CAP(CAP_SYS_ADMIN)))
 		return;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		log_debug("cannot give up new privileges: %s", strerror(errno));
 	r = mounts && has_list_of_mounts() ? 0 : install_filter(mounts);
 	if (r < 0)
-		log_debug("no system calls are denied: %s", strerror(-r));
+		log_debug("no system-call filter: %s", strerror(-r));
 }

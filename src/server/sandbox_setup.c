@@ -19,12 +19,11 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#define NOFILE_WANTED 524288u /* what service managers give */
+#define NOFILE_WANTED 524288u /* the usual limit of service managers */
 
 #define JOURNAL_DIR "/run/systemd/journal"
 
-/* Places for the new root before it is the root: any directory that exists and does not come
- * along. */
+/* Temporary places to attach the new root: any existing directory that is not carried over. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
 
 void sandbox_setup_hold_standard_fds(void)
@@ -81,7 +80,7 @@ const char *const *sandbox_setup_environment(void)
 	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++) {
 		const char *value = getenv(handed_on[i]);
 
-		/* The whole entry, of which that is the end. */
+		/* The whole entry "NAME=value", of which value is the end. */
 		if (value)
 			env[n++] = value - strlen(handed_on[i]) - 1;
 	}
@@ -103,9 +102,11 @@ void sandbox_setup_leave_groups(void)
 void sandbox_setup_prepare(void)
 {
 	signal(SIGPIPE, SIG_IGN);
-	/* Of a lease that somebody else breaks just as it is asked for (mount_freeze.c). */
+	/* SIGIO comes from a lease that another process breaks while it is being taken
+	 * (mount_freeze.c). */
 	signal(SIGIO, SIG_IGN);
-	/* The starter's limit is not that of the containers: EFBIG, if at all. */
+	/* SIGXFSZ comes from the starter's file size limit, which is not the containers': a write
+	 * fails with EFBIG instead. */
 	signal(SIGXFSZ, SIG_IGN);
 	raise_file_size_limit();
 	umask(0);
@@ -125,7 +126,7 @@ static int make_path(int dirfd, char *path)
 	return mkdirat(dirfd, path, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* Bring the directory fd, which lies at /path now, into the new root. */
+/* Bind the directory fd, now at /path, to the same path in the new root. */
 static int carry(int root, int fd, const char *path)
 {
 	char copy[PATH_MAX], from[64], to[PATH_MAX + 64];
@@ -140,8 +141,8 @@ static int carry(int root, int fd, const char *path)
 	return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? -errno : 0;
 }
 
-/* The directory that the system log's socket is in: the socket itself changes when its owner starts
- * anew. Empty if there is none, or if it comes along with /dev. */
+/* Find the directory of the system log's socket, as the socket itself changes when its owner
+ * restarts. Empty: there is none, or it is in /dev. */
 static void find_log(char *path)
 {
 	char *slash;
@@ -154,7 +155,7 @@ static void find_log(char *path)
 	*slash = '\0';
 }
 
-/* The mounts that come along. */
+/* The mounts that are carried over. */
 struct luggage {
 	char log_dir[PATH_MAX];
 	const char *path[5];
@@ -171,7 +172,7 @@ static int pack(struct luggage *l)
 		l->path[l->n++] = needed[i];
 	if (*l->log_dir)
 		l->path[l->n++] = l->log_dir;
-	/* The same, as a rule. */
+	/* Usually the same directory. */
 	if (access(JOURNAL_DIR, F_OK) == 0 && strcmp(l->log_dir, JOURNAL_DIR))
 		l->path[l->n++] = JOURNAL_DIR;
 	for (int i = 0; i < l->n; i++)
@@ -188,7 +189,7 @@ static void unpack(struct luggage *l)
 		closep(&l->fd[i]);
 }
 
-/* A tmpfs as large as its few directories, not attached anywhere. */
+/* A detached tmpfs, just large enough for its few directories. */
 static int make_root(void)
 {
 	_cleanup_(closep) int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
@@ -203,8 +204,8 @@ static int make_root(void)
 	return root < 0 ? -errno : root;
 }
 
-/* In the new namespace. What is carried is opened first: the stage may cover the place of the
- * log. */
+/* Called in the new namespace. Opens the directories to carry first, because the new root may cover
+ * the log's. */
 static int change_root(void)
 {
 	_cleanup_(unpack) struct luggage l = { .n = 0 };
@@ -243,7 +244,8 @@ bool sandbox_setup_enter(void)
 		r = -errno;
 	} else {
 		r = change_root();
-		/* A copy of the starter's namespace would keep more busy than the original. */
+		/* Go back: a copy of the starter's namespace would keep more file systems busy than
+		 * the original. */
 		if (r < 0 && setns(before, CLONE_NEWNS) < 0)
 			log_warn("cannot go back to the mount namespace: %s", strerror(errno));
 	}

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIES	 4 /* of a disk that fails */
-#define RETRY_US 10000u /* and twice that from each to the next */
+#define TRIES	 4 /* if the disk fails */
+#define RETRY_US 10000u /* doubles with each try */
 
 struct reopening {
 	struct image *image;
@@ -35,7 +35,7 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 
 	d->key = m->key;
 	d->io = m->io;
-	/* The process that opened them will be gone by then. */
+	/* The next server cannot see the process that opened the directories: it will be gone. */
 	d->dirs.opener = layer_registry_has_private(layers, n) ? LAYER_REGISTRY_NOT_SEEN
 							       : LAYER_REGISTRY_SEEN_PLAIN;
 	node_table_fds(m->tree.nodes, &d->slots_fd, &d->names_fd);
@@ -53,7 +53,7 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 	if (r == 0)
 		r = supervisor_state_put(k->supervisor_state, d->fd, &k->place);
 	k->is_kept = r == 0;
-	/* These descriptors have their owners. */
+	/* These descriptors belong to the tables. */
 	d->slots_fd = d->names_fd = d->locks_fd = d->estale_table_fd = -1;
 	if (r == 0)
 		m->activity = supervisor_state_activity(k->supervisor_state, k->place);
@@ -131,7 +131,7 @@ bool saved_mount_regain(struct saved_mount *k, struct mount *m, bool *has_mount)
 	return k->mount_record.slots_fd >= 0;
 }
 
-/* A disk refuses the same again, what there is too little of will be there. */
+/* A disk fails the same way again; memory and descriptors may be available later. */
 static bool is_of_disk(int r)
 {
 	return r != -ENOMEM && r != -EMFILE && r != -ENFILE && r != -EAGAIN && r != -EINTR;
@@ -155,7 +155,7 @@ static void say_frozen(const struct mount *m, int r, const char *why)
 			  m->opts.mountpoint, why);
 }
 
-/* Without what cannot be had. Its programs would lose it otherwise. */
+/* Reopen without the parts that fail, so that programs keep the mount. */
 static int reopen_frozen(struct saved_mount *k, struct reopening *o, int why)
 {
 	_cleanup_(freep) char *said = strdup(o->err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the registry of shared superblocks. sb_registry.c has the superblocks and finds the
- * one for a mount; above it, sb_registry_member.c has their members, and sb_registry_serve.c serves
- * them; sb_registry_load.c resumes those of a dead server. */
+ * one for a mount. Above it, sb_registry_member.c has their members, and sb_registry_serve.c serves
+ * them. sb_registry_load.c resumes the superblocks of a dead server. */
 #pragma once
 
 #include "veneer/base/lock.h"
@@ -23,18 +23,18 @@ struct hosted_sb {
 	struct mount mount;
 	struct shared_sb *shared_sb;
 	unsigned dev_major, dev_minor;
-	uint64_t key; /* its mount's */
-	bool has_mount; /* to be closed */
-	struct saved_mount kept; /* its fuse_fd: for mounts that join; -1 */
+	uint64_t key; /* of the mount */
+	bool has_mount; /* the mount is open and has to be closed */
+	struct saved_mount kept; /* its fuse_fd: for mounts that join; -1: none */
 	uint64_t number; /* in the pool */
 	/* guarded by the lock of all */
-	int64_t since_ms; /* it is FORMING */
+	int64_t since_ms; /* start of FORMING */
 	enum state state;
-	bool is_left; /* forming again: found by its key alone */
-	unsigned holds; /* of threads that seek it, members, other threads, and of the pool */
+	bool is_left; /* FORMING again without a founder: only a search by key finds it */
+	unsigned holds; /* by threads that seek it, by members, by other threads, and by the pool */
 	struct list_link members;
-	struct hosted_member *last; /* has left, and has not ended: else what the common mount holds
-				       would be kept beyond that */
+	struct hosted_member *last; /* the last member to leave; its `ended` waits until the common
+				       mount has closed its layers */
 };
 
 struct hosted_member {
@@ -42,11 +42,11 @@ struct hosted_member {
 	struct hosted_sb *common;
 	struct sb_member *sb_member;
 	void *owner;
-	const char *mountpoint; /* the owner's */
+	const char *mountpoint; /* borrowed from the owner */
 	ino_t mount_ns;
-	pid_t seen_by; /* a process of that namespace, which was asked last */
-	int64_t next_ms; /* not before that */
-	uint64_t round; /* in which it was looked for last */
+	pid_t seen_by; /* a process of that namespace, the last one asked */
+	int64_t next_ms; /* earliest time of the next look */
+	uint64_t round; /* the last round that looked for this member */
 	/* guarded by the lock of all */
 	bool is_bound, is_abandoned, is_unused, is_forgotten, is_leaving, is_wanted;
 };
@@ -62,7 +62,7 @@ struct sb_registry {
 	GUARDED_BY(lock) unsigned threads;
 	GUARDED_BY(lock) uint64_t round;
 	GUARDED_BY(lock) bool is_stopping, is_watched;
-	/* look now at all; at those for which it is time */
+	/* is_wanted: look at all members now; is_hurried: look at the members that are due */
 	GUARDED_BY(lock) bool is_wanted, is_hurried;
 };
 
@@ -71,24 +71,24 @@ static inline struct hosted_sb *common_of(struct list_link *l)
 	return container_of(l, struct hosted_sb, link);
 }
 
-/* Empty, forming, and held by the caller; nobody finds it. NULL: no memory. */
+/* A new superblock: empty, FORMING, held by the caller, and not in the list. NULL: no memory. */
 struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs);
 /* Give up a hold. */
 void sb_registry_sb_release(struct hosted_sb *c);
 /* The superblock after last (NULL: the first), held; last is released. NULL: there is none. */
 struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
-/* Told of a member that the kernel does not know any more. */
+/* Tell the registry that the kernel has forgotten the root of a member. */
 void sb_registry_note_unused(void *owner);
-/* Wait for a change, for ms at most; the lock is held. */
+/* Wait for a change, at most ms. The caller holds the lock. */
 void sb_registry_wait_locked(struct sb_registry *cs, unsigned ms);
-/* A thread that nobody joins, counted until sb_registry_end_thread. 0 or -errno. */
+/* Start a detached thread, which counts until sb_registry_end_thread. 0 or -errno. */
 int sb_registry_start_thread(struct sb_registry *cs, void *(*fn)(void *arg), void *arg);
-/* Run fn on a thread, or here where there is none to be had. */
+/* Run fn on a new thread, or in the caller if no thread can be started. */
 void sb_registry_run(struct sb_registry *cs, void *(*fn)(void *arg), void *arg);
 void sb_registry_end_thread(struct sb_registry *cs);
-/* Those that are to leave do, each on a thread. */
+/* Start a thread for each member that is to leave; the member leaves there. */
 void sb_registry_let_leave(struct hosted_sb *c);
 
-/* Serve it from now on: its mount, its superblock and the session exist. The session is taken over,
- * also on failure. 0, or -errno and a sentence. */
+/* Serve the superblock from now on; its mount, its superblock and the session exist. The session is
+ * taken over, also on failure. 0, or -errno and a sentence. */
 int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* States of a shared superblock:
  *
- * FORMING   its founder has gone to mount it; other mounts that belong there wait
+ * FORMING   its founder is mounting it; other mounts that belong there wait
  * OPEN      served
- * OVER      its file system is gone, or never existed; it cannot be found any more, and is freed
- *           when the last member has left
+ * OVER      its file system is gone, or never existed; no search finds it any more, and it is
+ *           freed when the last member has left
  *
  * Lock order: the lock of struct shared_sb before this one. */
 #include "sb_registry-internal.h"
@@ -19,7 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMING_MS 2000 /* then the founder is taken for stuck, and is not waited for */
+/* after this time the founder counts as stuck, and others do not wait for it */
+#define FORMING_MS 2000
 #define STACK_SIZE (256u << 10)
 
 void sb_registry_wait_locked(struct sb_registry *cs, unsigned ms)
@@ -104,13 +105,13 @@ static bool is_last_release(struct hosted_sb *c)
 	if (--c->holds > 0)
 		return false;
 	list_del(&c->link);
-	/* sb_registry_end_all waits for this thread. */
+	/* Count this thread, for which sb_registry_end_all waits. */
 	c->cs->threads++;
 	return true;
 }
 
-/* Give up a hold; with the last one the superblock is freed. It is over by then, or the pool would
- * hold it. */
+/* Give up a hold; the last one frees the superblock. The pool holds a superblock until it is
+ * over. */
 void sb_registry_sb_release(struct hosted_sb *c)
 {
 	struct sb_registry *cs = c->cs;
@@ -139,13 +140,14 @@ void sb_registry_note_unused(void *owner)
 	pthread_cond_broadcast(&o->common->cs->changed);
 }
 
-/* Snapshots are found by what stands on them. */
+/* Layers of the mount's own arguments. Snapshots are not: they are found through the layer above
+ * them. */
 static bool is_named(const struct layer *l)
 {
 	return !l->is_snapshot && !l->is_rest;
 }
 
-/* Does it have snapshots of its own, which are above the layers that others have too? */
+/* Does the mount have snapshots of its own above the layers that it shares? */
 static bool has_snapshots(const struct mount *m)
 {
 	struct layer *const *layers;
@@ -153,7 +155,7 @@ static bool has_snapshots(const struct mount *m)
 	return image_layers(m->tree.image, &layers) > 0 && !is_named(layers[0]);
 }
 
-/* The same layers once more, without its own snapshots. */
+/* Duplicate the layers of the mount, without its own snapshots. */
 static int open_dirs(const struct mount *m, pid_t opener, struct mount_dirs *ret)
 {
 	struct layer *const *layers;
@@ -174,7 +176,7 @@ static int open_dirs(const struct mount *m, pid_t opener, struct mount_dirs *ret
 	return r == 0 && n_named != m->opts.n_lower ? -EINVAL : r;
 }
 
-/* For the next server: what one of them was asked for with, without what is its own. */
+/* For the next server: save the request of one member, without its own directories. */
 static int keep_asked(struct hosted_sb *c, const struct mount_record *asked)
 {
 	struct mount_dirs dirs = asked->dirs;
@@ -206,7 +208,7 @@ static int open_common_mount(struct hosted_sb *c, const struct mount *m,
 	}
 	c->has_mount = true;
 	r = mount_open_at(&c->mount, &opts, &dirs, err, sizeof(err));
-	/* A layer has changed just now, or is for one mount alone. */
+	/* A layer has just changed, or cannot be shared between mounts. */
 	if (r == 0 && !has_snapshots(m) && c->mount.tree.image != m->tree.image)
 		r = -EOPNOTSUPP;
 	if (r == 0)
@@ -236,13 +238,14 @@ struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs)
 	return c;
 }
 
-/* Others found one among themselves. It may still open, and then is one beside that. */
+/* The founder takes too long: others found a superblock of their own. This one may still open,
+ * beside theirs. */
 static bool is_stuck(const struct hosted_sb *c)
 {
 	return c->state == FORMING && clock_ms() - c->since_ms >= FORMING_MS;
 }
 
-/* m: of the same options; its image is that of the superblock. */
+/* m must have the options of the superblock and its image. */
 static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount *m)
 	REQUIRES(cs->lock)
 {
@@ -258,7 +261,7 @@ static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount 
 	return NULL;
 }
 
-/* Find an open superblock, held; -EAGAIN: there is none. */
+/* Find an open superblock and hold it; -EAGAIN: there is none. */
 static int seek_open(struct sb_registry *cs, const struct mount *m, struct hosted_sb **ret,
 		     int *ret_fd)
 {
@@ -277,7 +280,7 @@ static int seek_open(struct sb_registry *cs, const struct mount *m, struct hoste
 	return 0;
 }
 
-/* False: another thread was faster. */
+/* False: another thread has published one first. */
 static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 {
 	LOCK_SCOPE(&cs->lock);
@@ -288,8 +291,9 @@ static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 	return c->state == FORMING;
 }
 
-/* The image of a mount with snapshots says nothing of the superblock's, so what is opened is sought
- * then. -EAGAIN: there was one and is none any more. */
+/* Open a common mount, and publish it or find another like it. The image of a mount with snapshots
+ * is not the superblock's, so the search uses the opened one. -EAGAIN: the one that was found has
+ * gone. */
 static int open_or_seek(struct sb_registry *cs, const struct mount *m,
 			const struct mount_record *asked, pid_t opener, struct hosted_sb **ret,
 			int *ret_fd)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared superblocks of a dead server. The first thread that needs one, for a member or by itself,
+/* Shared superblocks of a dead server. The first thread that needs one, for a member or for itself,
  * opens it; the others wait. */
 #include "sb_registry-internal.h"
 
@@ -17,7 +17,7 @@ static struct hosted_sb *find_locked(struct sb_registry *cs, uint64_t key) REQUI
 	return NULL;
 }
 
-/* 0: it is there, held; 1: the caller is to open it. */
+/* 0: the superblock is there, held; 1: the caller opens it. */
 static int claim(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret)
 {
 	struct hosted_sb *c;
@@ -144,7 +144,8 @@ int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **
 		if (r == 0)
 			r = sb_registry_sb_serve(c, session, err, err_size);
 		if (r < 0) {
-			/* Let no other thread try it: that would have these descriptors. */
+			/* No other thread may try again: this attempt has closed its
+			 * descriptors. */
 			saved_mount_drop(&c->kept);
 			sb_registry_leave(c);
 		}

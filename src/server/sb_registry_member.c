@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Members of the shared superblocks: they enter, are looked for where they are mounted, and leave.
+/* Members of the shared superblocks: they enter, a thread looks where they are mounted, and they
+ * leave.
  *
- * A member is entered, then bound or abandoned, then perhaps forgotten (the kernel was told), and
- * leaves when the kernel has given its root back or the superblock is over. */
+ * A member is entered, then bound or abandoned, then perhaps forgotten (the kernel was told). It
+ * leaves when the kernel has dropped its root or the superblock is over. */
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -13,7 +14,7 @@
 
 #include <stdio.h>
 
-/* One that is mounted in other namespaces only is looked for less often. */
+/* A member that is mounted only in other namespaces is looked for less often. */
 #define ELSEWHERE_MS 2000
 
 static struct hosted_member *hosted_member_of(struct list_link *l)
@@ -49,7 +50,7 @@ static void *leave_one(void *arg)
 	return NULL;
 }
 
-/* Take a member that is to leave, marked; NULL: none. */
+/* Find a member that is to leave, and mark it; NULL: none. */
 static struct hosted_member *take_leaving(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
@@ -82,7 +83,7 @@ static void *forget_one(void *arg)
 	struct sb_registry *cs = c->cs;
 
 	sb_member_forget(o->sb_member);
-	/* The root was never looked up, or is given back already. */
+	/* The root was never looked up, or the kernel has already dropped it. */
 	if (!sb_member_is_used(o->sb_member))
 		sb_registry_note_unused(o);
 	mutex_lock(&cs->lock);
@@ -119,7 +120,7 @@ static bool is_mounted(struct hosted_member *o, bool *ret_is_elsewhere)
 		    0 ||
 	    !s.is_found) {
 		*ret_is_elsewhere = true;
-		/* In doubt it is. */
+		/* On an error, assume that it is mounted. */
 		if (mountinfo_roots(0, NULL, c->dev_major, c->dev_minor, note_root, &s) < 0)
 			return true;
 	}
@@ -134,7 +135,7 @@ static bool is_due(const struct sb_registry *cs, const struct hosted_member *o, 
 	return (o->is_abandoned || o->is_bound) && o->next_ms <= now;
 }
 
-/* A member whose time has come, kept from leaving, and its superblock held; NULL: none. */
+/* Find a member that is due, keep it from leaving, and hold its superblock; NULL: none. */
 static struct hosted_member *take_due(struct sb_registry *cs, int64_t now)
 {
 	LOCK_SCOPE(&cs->lock);
@@ -162,8 +163,8 @@ static void look_at(struct sb_registry *cs, struct hosted_member *o)
 	     ends, is_rare;
 
 	mutex_lock(&cs->lock);
-	/* All processes are asked where its own namespace does not show it: but at once more after
-	 * the first time. */
+	/* Looking in all namespaces is expensive, so it is rare for a member that its own namespace
+	 * does not show. The first such look is followed by another at once. */
 	is_rare = o->is_abandoned ? o->is_forgotten : is_elsewhere && (is_there || o->is_forgotten);
 	o->next_ms = clock_ms() + (is_rare ? ELSEWHERE_MS : SB_REGISTRY_TICK_MS / 2);
 	ends = o->is_wanted && o->is_forgotten && !is_there;
@@ -190,7 +191,7 @@ static void let_all_leave(struct sb_registry *cs)
 		sb_registry_let_leave(c);
 }
 
-/* Until there is something to do. False: the end. */
+/* Wait until there is something to do. False: the registry is stopping. */
 static bool await_round(struct sb_registry *cs, int64_t *ret_now)
 {
 	LOCK_SCOPE(&cs->lock);
@@ -282,7 +283,7 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 	o->owner = owner;
 	o->mountpoint = m->opts.mountpoint;
 	list_init(&o->link);
-	/* From here on the session of the superblock stays. */
+	/* The hold keeps the session of the superblock from here on. */
 	r = enlist(c, o);
 	if (r < 0) {
 		free(o);
@@ -293,7 +294,7 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 		delist(o);
 		return r;
 	}
-	/* Its client may be just about to bind it; a search that comes all the same asks again. */
+	/* Its client may be about to bind it, so wait with the first regular look. */
 	if (secret && !sb_member_is_used(o->sb_member))
 		o->next_ms = clock_ms() + ELSEWHERE_MS;
 	*ret = o;
@@ -319,7 +320,7 @@ bool sb_registry_describe(const struct hosted_member *o, struct mount_record *re
 	return o->common->kept.is_kept;
 }
 
-/* Settle a member; its owner may be gone when this returns. */
+/* Mark the member as bound or abandoned; its owner may be gone when this returns. */
 static void settle(struct hosted_member *o)
 {
 	struct hosted_sb *c = o->common;
@@ -342,7 +343,7 @@ void sb_registry_bound(struct hosted_member *o, ino_t mount_ns)
 	const bool is_used = sb_member_is_used(o->sb_member);
 
 	mutex_lock(&o->common->cs->lock);
-	/* The root may have been given back between two looks at it. */
+	/* The kernel may have dropped the root between two looks at it. */
 	if (is_used)
 		o->is_unused = false;
 	mutex_unlock(&o->common->cs->lock);
@@ -356,14 +357,15 @@ void sb_registry_abandon(struct hosted_member *o)
 	settle(o);
 }
 
-/* ---- while its mount is opened anew ---- */
+/* ---- while its mount is reopened ---- */
 
 static bool is_ending(const struct hosted_member *o)
 {
 	return o->is_unused || o->is_abandoned || o->common->state != OPEN;
 }
 
-/* A thread that looks where it is mounted is waited for, and one that is about to bind it. */
+/* Wait for a thread that looks where the member is mounted, and for a client that is about to bind
+ * it. */
 static int begin_leaving(struct hosted_member *o, unsigned ms)
 {
 	const int64_t end_ms = clock_ms() + ms;
@@ -379,7 +381,7 @@ static int begin_leaving(struct hosted_member *o, unsigned ms)
 	return 0;
 }
 
-/* It may leave after all. */
+/* The member may leave again. */
 static void end_leaving(struct hosted_member *o, bool is_lost)
 {
 	struct hosted_sb *c = o->common;

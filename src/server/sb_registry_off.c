@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sb_registry.c of a program without shared superblocks (-Dsharedsb=disabled): each mount has a
- * superblock of its own, so nothing here has a hosted_sb or a hosted_member. */
+/* sb_registry.c of a build without shared superblocks (-Dsharedsb=disabled). Each mount has a
+ * superblock of its own, so hosted_sb and hosted_member do not exist. */
 #include "veneer/server/sb_registry.h"
 
 #include "veneer/base/log.h"

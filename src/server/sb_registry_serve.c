@@ -25,15 +25,15 @@ static void set_state(struct hosted_sb *c, enum state state)
 	pthread_cond_broadcast(&c->cs->changed);
 }
 
-/* Called by the pool, on a thread of its own. A member that is about to be bound, or is just being
- * looked for, leaves later. */
+/* The pool calls this on a thread of its own. A member that is about to be bound, or that a thread
+ * is looking for, leaves later. */
 static void common_ended(struct session *session, void *arg)
 {
 	struct hosted_sb *c = arg;
 
 	set_state(c, OVER);
-	/* Withdraw it while it can still be found: a thread that resumed it from the supervisor
-	 * state would have its descriptors, which are closed soon. */
+	/* Withdraw the record while the superblock can still be found. A thread that resumed it
+	 * from the supervisor state would use its descriptors, which are closed soon. */
 	saved_mount_drop(&c->kept);
 	mutex_lock(&c->cs->lock);
 	while (!list_is_empty(&c->members)) {
@@ -68,7 +68,8 @@ int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err
 	return 0;
 }
 
-/* Where the kernel does not resend what a dead server had read, all mounts end with the server. */
+/* Save the superblock. If the kernel cannot resend requests that a dead server had read, all mounts
+ * end with the server. */
 static int keep_common(struct hosted_sb *c, int fuse_fd, const struct session *session)
 {
 	struct mount_record *d = &c->kept.mount_record;
@@ -123,7 +124,7 @@ static void *end_one(void *arg)
 	return NULL;
 }
 
-/* Take a superblock that is served, held; it is over now. */
+/* Find an open superblock, hold it, and mark it as over. */
 static struct hosted_sb *take_open(struct sb_registry *cs)
 {
 	LOCK_SCOPE(&cs->lock);

@@ -38,7 +38,7 @@ void served_mount_delist(struct served_mount *s)
 {
 	struct mount_table *r = s->mount_table;
 
-	/* Else it would go on telling of an ask that nobody takes. */
+	/* Otherwise epoll would keep reporting a request that no one takes. */
 	if (s->takeover_fd >= 0)
 		epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, s->takeover_fd, NULL);
 	LOCK_SCOPE(&r->lock);
@@ -47,8 +47,8 @@ void served_mount_delist(struct served_mount *s)
 		pthread_cond_wait(&r->unpinned, &r->lock);
 }
 
-/* Only mounts with a supervisor were in it: dropping pages may wait for a READ, and if this server
- * dies with it, another must be there to answer that. */
+/* Only mounts with a supervisor were added. Dropping pages may wait for a READ; if this server dies
+ * meanwhile, another one must be there to answer it. */
 void served_mount_leave_jobs(struct served_mount *s)
 {
 	atomic_store(&s->mount.page_dup_number, 0);
@@ -68,7 +68,7 @@ void served_mount_enter_jobs(struct served_mount *s)
 	if (!s->kept.is_kept || s->mount.io == IO_DIRECT ||
 	    s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
-	/* The descriptor of the record: the next server has the same under this number. */
+	/* The number of the record's descriptor, which stays the same in the next server. */
 	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
 				   s->mount.opts.copies, &s->limiter_number);
 	if (e == 0)
@@ -101,7 +101,7 @@ static void *end_one(void *arg)
 {
 	struct ending *e = arg;
 
-	/* While requests are answered. */
+	/* Leave them now, while requests are still answered. */
 	page_dup_limiter_leave(e->limiter_number);
 	inode_shrinker_leave(e->shrinker_number);
 	if (pool_end(e->mount_table->pool, e->number, SERVED_MOUNT_END_WAIT_MS) < 0)
@@ -122,7 +122,7 @@ static bool is_ending_already(struct served_mount *s)
 	return was_ending;
 }
 
-/* Waited for only where no thread can be had. */
+/* Waits for the end only if no thread can be started. */
 void served_mount_end(struct served_mount *s)
 {
 	struct ending *e;

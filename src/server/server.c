@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first thread takes connections, what clients send, signals and asks for uppers, and waits for
- * nothing but those. All that may take long runs on threads of its own.
+/* The first thread takes connections, messages of clients, signals and requests for uppers, and
+ * waits for nothing else. Everything that may take long runs on other threads.
  *
- * SERVING   connections are taken
- * LEAVING   told to go: nobody finds the socket any more, so that a new server can take what comes;
- * the mounts stay ENDING    told again: the mounts are ended
+ * SERVING   accepts connections
+ * LEAVING   told to exit: the socket is removed, so clients start a new server; mounts stay
+ * ENDING    told again: the mounts are ended
  *
  * A process that removes the socket, or starts a server because there is none, holds the lock of
- * the run directory: either the client is served here, or it finds nobody and starts another
+ * the run directory. So a client is either served here, or finds no socket and starts another
  * server. */
 #include "veneer/server/server.h"
 
@@ -48,21 +48,20 @@
 #include <sys/stat.h>
 
 #define HEAP_KEPT_BYTES (256 << 10)
-#define KEPT_BYTES	(64u << 20) /* of images that no mount uses */
+#define KEPT_BYTES	(64u << 20) /* of unused images */
 #define CLIENTS_MAX \
-	1024u /* connections that have not said all; the oldest is dropped for the next */
-#define CLIENT_LIMIT_MS 10000 /* ... or when it has said nothing for so long */
+	1024u /* clients without a complete request; a new one beyond that drops the oldest */
+#define CLIENT_LIMIT_MS 10000 /* ... and so is a client without a message for so long */
 #define WORKERS_MAX	128u
 #define LONG_WORKERS_MAX \
-	112u /* for what may take long; pings, counters and an upgrade have the rest */
-#define STALLED_MS                                                                            \
-	30000 /* where none of those came to its end for so long, a client that waits for one \
-		 waits in vain \ / */
+	112u /* for requests that may take long; pings, statistics and upgrades have the rest */
+/* If no long request ended for this time, a client that waits for a worker is refused. */
+#define STALLED_MS	30000
 #define WORKER_STACK	(1u << 20)
 #define TICK_MS		100
 #define ECHO_MS		1000
 #define END_LIMIT_MS	15000
-#define LEARNED_WAIT_MS 2000u /* at the end, for a profile that is slow */
+#define LEARNED_WAIT_MS 2000u /* at the end, for a slow profile */
 
 enum state { SERVING, LEAVING, ENDING };
 
@@ -70,7 +69,7 @@ struct connected_client {
 	struct list_link link;
 	struct server *server;
 	struct client_conn *conn;
-	int64_t deadline_ms; /* for the next it says; once it has asked, for a worker, if those are
+	int64_t deadline_ms; /* for its next message; after its request, for a worker if those are
 				stalled */
 	bool takes_long;
 };
@@ -81,21 +80,21 @@ struct server {
 	struct supervisor_state *supervisor_state; /* NULL: none */
 	struct mount_table *mount_table;
 	struct client_conn_host host;
-	struct listen_socket endpoint; /* LISTEN_SOCKET_NONE: nobody is told */
+	struct listen_socket endpoint; /* LISTEN_SOCKET_NONE: metrics are off */
 	struct metrics *metrics;
 	ino_t socket_ino;
 	enum state state;
-	int64_t told_ms; /* when a signal to go came last */
-	bool was_told_by_supervisor; /* and from where */
-	int64_t since_ms; /* in this state; while SERVING, without anything to do */
+	int64_t told_ms; /* time of the last signal to exit */
+	bool was_told_by_supervisor; /* that signal came through the supervisor */
+	int64_t since_ms; /* of this state; while SERVING: of being idle */
 	bool was_busy;
 	struct list_link clients; /* oldest first */
 	size_t n_clients;
-	struct list_link pending; /* for a worker */
+	struct list_link pending; /* wait for a worker */
 	mutex_t lock;
-	/* n_long: those of them at what may take long */
+	/* n_long: workers with requests that may take long */
 	GUARDED_BY(lock) unsigned n_workers, n_long;
-	GUARDED_BY(lock) int64_t long_ended_ms; /* when the last one of these came to its end */
+	GUARDED_BY(lock) int64_t long_ended_ms; /* last end of such a request */
 };
 
 static struct connected_client *client_of(struct list_link *l)
@@ -117,7 +116,7 @@ static unsigned workers(struct server *s)
 	return s->n_workers;
 }
 
-/* A leaving worker says so under the lock: the server may be gone right after it. */
+/* Wake the first thread under the lock: the server may be gone right after it. */
 static void note_worker(struct server *s, int change, bool takes_long)
 {
 	LOCK_SCOPE(&s->lock);
@@ -162,7 +161,7 @@ static void *work(void *arg)
 	activity_end(before);
 	client_conn_free(g->conn);
 	free(g);
-	/* More layers are open than before. */
+	/* More layers are open than before: adapt the limit. */
 	fd_cache_bound();
 	note_worker(s, -1, takes_long);
 	return NULL;
@@ -179,8 +178,8 @@ static bool start_worker(struct server *s, struct connected_client *g)
 	return false;
 }
 
-/* Without a thread they wait for the next tick. What is quick does not wait behind what may take
- * long. */
+/* Start workers for pending requests. If no thread can be started, they wait for the next tick. A
+ * quick request does not wait behind long ones. */
 static void start_workers(struct server *s)
 {
 	for (struct list_link *l = s->pending.next, *next; l != &s->pending; l = next) {
@@ -192,13 +191,13 @@ static void start_workers(struct server *s)
 		list_del(&g->link);
 		if (start_worker(s, g))
 			continue;
-		/* At its place. */
+		/* Put it back in its place. */
 		list_add_tail(next, &g->link);
 		return;
 	}
 }
 
-/* Refuse the clients that have waited in vain. */
+/* Refuse clients that have waited too long for a stalled worker. */
 static void refuse_stalled(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -278,7 +277,7 @@ static bool take_client(struct server *s)
 	return true;
 }
 
-/* Drop the clients that fell silent. */
+/* Drop clients that have been silent for too long. */
 static void drop_silent(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -293,7 +292,7 @@ static void drop_silent(struct server *s)
 	}
 }
 
-/* fuse-overlayfs prints such lines on standard error, as they are. */
+/* fuse-overlayfs prints such lines on standard error, in this form. */
 static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 {
 	(void)at;
@@ -324,15 +323,15 @@ static void start_metrics(struct server *s)
 		log_warn("metrics are not answered: %s", strerror(-r));
 }
 
-/* The next server may want to answer there. What is being answered may wait for a mount that hangs;
- * this thread does not. */
+/* Free the address, as the next server may want it. An answer in progress may wait for a mount that
+ * hangs; this thread does not. */
 static void withdraw_metrics(struct server *s)
 {
 	metrics_quiesce(s->metrics);
 	listen_socket_close(&s->endpoint);
 }
 
-/* No mount is left. */
+/* Call it when no mount is left. */
 static void stop_metrics(struct server *s)
 {
 	metrics_stop(steal_ptr(&s->metrics));
@@ -343,7 +342,7 @@ static void close_listener(struct server *s)
 {
 	if (s->listen_fd < 0)
 		return;
-	/* The number of the closed socket may be another file's at once. */
+	/* Note it first: the number of the closed socket may be reused at once. */
 	if (s->supervisor_state)
 		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_IS_WITHDRAWN);
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
@@ -351,7 +350,7 @@ static void close_listener(struct server *s)
 	withdraw_metrics(s);
 }
 
-/* Under the lock. Another process may have put its socket there. */
+/* Called under the lock. Another process may have replaced the socket. */
 static void remove_socket(struct server *s)
 {
 	const struct rundir *at = s->config->place;
@@ -362,8 +361,8 @@ static void remove_socket(struct server *s)
 		rundir_remove(at);
 }
 
-/* Remove the listening socket, so that no client finds us. False: a client is about to connect:
- * again later. */
+/* Remove the listening socket, so that no client finds this server. False: a client is about to
+ * connect; try again later. */
 static bool withdraw(struct server *s, bool is_forced)
 {
 	_cleanup_(closep) int lock = -1;
@@ -435,7 +434,7 @@ static bool is_busy(struct server *s)
 	       !list_is_empty(&s->pending);
 }
 
-/* The images that nobody uses go in time. */
+/* Time until the next unused image is due to be freed. */
 static int64_t images_left_ms(void)
 {
 	int left_s = layer_registry_trim();
@@ -449,7 +448,7 @@ static int64_t idle_left_ms(const struct server *s)
 			   : s->since_ms + (int64_t)s->config->idle_s * 1000 - clock_ms();
 }
 
-/* Until the next tick; -1: only an event changes anything. */
+/* Time until the next tick; -1: only an event changes anything. */
 static int pause_ms(const struct server *s)
 {
 	int64_t left = images_left_ms();
@@ -463,7 +462,7 @@ static int pause_ms(const struct server *s)
 	return left < TICK_MS ? TICK_MS : left < INT_MAX ? (int)left : INT_MAX;
 }
 
-/* Do what is due. True: the server is over. */
+/* Do all due work. True: the server is over. */
 static bool tick(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -484,7 +483,7 @@ static bool tick(struct server *s)
 			log_error("some requests do not end");
 			if (s->supervisor_state)
 				supervisor_state_leave(s->supervisor_state);
-			_exit(1); /* all that was acknowledged is in the uppers */
+			_exit(1); /* all acknowledged data is in the uppers */
 		}
 	}
 	return !is_busy(s) && s->listen_fd < 0;
@@ -497,7 +496,7 @@ static void loop(struct server *s)
 		struct epoll_event e;
 		uint64_t count;
 
-		/* Take one event at a time: the object of the next may be gone after this one. */
+		/* Take one event at a time: it may free the object of the next one. */
 		if (epoll_wait(s->epoll_fd, &e, 1, pause_ms(s)) != 1)
 			continue;
 		if (e.data.ptr == &s->listen_fd)
@@ -527,7 +526,7 @@ static int take_signals(struct server *s)
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
-		/* A signal that our starter ignored would never come. */
+		/* A signal that the starter ignored would never arrive. */
 		signal(taken[i], SIG_DFL);
 		sigaddset(&set, taken[i]);
 	}
@@ -581,7 +580,7 @@ static void let_go_of_output(bool has_log_file)
 	for (int fd = 0; null >= 0 && fd <= (has_log_file ? 1 : 2); fd++)
 		dup2(null, fd);
 	closep(&null);
-	/* Chosen already: */
+	/* Keep a log that was already chosen. */
 	if (!has_log_file && !log_is_of_system())
 		log_to_syslog();
 }
@@ -596,8 +595,8 @@ static int serve(struct server *s)
 	r = set_up(s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
-		/* A server with mounts of the one before fails here: another attempt serves them
-		 * better. */
+		/* A server that resumes mounts of a dead one fails here: another attempt may serve
+		 * them. */
 		if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state))
 			return r == -EAGAIN || r == -ENOMEM ? SUPERVISE_AGAIN : 1;
 	} else if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state) &&
@@ -610,7 +609,7 @@ static int serve(struct server *s)
 		loop(s);
 		log_info("the server leaves");
 	}
-	/* From here on a death is an end. */
+	/* From here on a crash counts as the end. */
 	if (s->supervisor_state)
 		supervisor_state_leave(s->supervisor_state);
 	stop_metrics(s);
@@ -670,8 +669,8 @@ static int serve_from(void *arg)
 	return serve(&s);
 }
 
-/* Bound the heap: what a thread answers reads in goes back when the thread does, and an arena keeps
- * little of what a mount took while it was opened. */
+/* Bound the heap: read buffers of a thread go back with it, and an arena keeps little of the memory
+ * that opening a mount took. */
 static void bound_heap(void)
 {
 	mallopt(M_MMAP_THRESHOLD, HEAP_KEPT_BYTES);
@@ -683,7 +682,7 @@ static void confine(void)
 	sandbox_enter(false);
 }
 
-/* In the supervisor. */
+/* Called in the supervisor. */
 static int hand_over(int fd, void *arg)
 {
 	const struct serving *v = arg;
@@ -694,7 +693,7 @@ static int hand_over(int fd, void *arg)
 						    .owns_socket = v->config->owns_socket });
 }
 
-/* In place of another server, whose descriptors come with their numbers: ours make room. */
+/* Replace another server. Its descriptors come with their numbers, so ours make room. */
 static int take_over(const struct server_config *c)
 {
 	struct rundir place = *c->place;
@@ -744,8 +743,8 @@ int server_run(const struct server_config *c)
 	bound_heap();
 	if (c->takes_over)
 		return take_over(c);
-	/* Draw the secret of the hash now: the order of names in listings depends on it, and the
-	 * next server must agree. */
+	/* Draw the secret of the hash before the supervisor starts: the order of names in listings
+	 * depends on it, and must be the same in the next server. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && supervisor_state_new(intent_log_area_bytes(), &v.supervisor_state) == 0)
 		r = supervisor_run(v.supervisor_state, confine, serve_from, hand_over, &v);

@@ -21,7 +21,7 @@ int service_notify_open(void)
 	if (len < 2 || len >= sizeof(to.sun_path) || (path[0] != '/' && path[0] != '@'))
 		return -1;
 	memcpy(to.sun_path, path, len);
-	/* An abstract address */
+	/* an abstract address */
 	if (path[0] == '@')
 		to.sun_path[0] = '\0';
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

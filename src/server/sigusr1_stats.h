@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text that a server prints on SIGUSR1: a line "# NAME: value" for each figure, as
+/* The text that a server prints on SIGUSR1: one line "# NAME: value" for each figure, as
  * fuse-overlayfs does. */
 #pragma once
 
 #include "veneer/mount/mount.h"
 
-/* Figures of mounts, added up. Zero-initialised: none. */
+/* Sums over mounts; zero-initialised. */
 struct sigusr1_stats {
-	uint64_t mounts; /* for a server of several: the caller's to set */
+	uint64_t mounts; /* number of mounts; set by the caller, for a server of several */
 	uint64_t nodes, map_files, map_log_bytes, backing_files;
-	bool has_upper, has_backing; /* some mount */
+	bool has_upper, has_backing; /* of any mount */
 };
 
 void sigusr1_stats_add(struct sigusr1_stats *c, struct mount *m);
-/* The sums, and what the process has counted; is_shared: of a server of several mounts, and what
- * those share. To standard error, or to the log. Any thread. */
+/* Print the sums and the counters of the process, to standard error or to the log. is_shared: a
+ * server of several mounts, with their shared figures. Any thread. */
 void sigusr1_stats_print(const struct sigusr1_stats *c, bool is_shared, bool to_log);

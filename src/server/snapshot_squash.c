@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #define STEP_MS	   100
-#define NICE	   10 /* programs and the threads that answer them come first */
-#define ENTRY_COST 4096 /* bytes: what a name costs a file system, about */
+#define NICE	   10 /* below programs and the threads that answer them */
+#define ENTRY_COST 4096 /* bytes: about the cost of a name on a file system */
 #define TRIES	   8 /* as snapshot_take.c */
 #define RETRY_US   10000u
 
@@ -33,11 +33,12 @@ struct squashing {
 	struct mount_squash squash;
 	bool is_found;
 	int result;
-	uint64_t number; /* of the mount, now */
+	uint64_t number; /* the present number of the mount */
 	int64_t told_ms;
-	struct snapshot_merge_progress counted; /* in the mount's stats */
+	struct snapshot_merge_progress
+		counted; /* progress that the mount's statistics already include */
 	struct promote_policy_rate rate;
-	uint64_t spent; /* of it */
+	uint64_t spent; /* part of the progress that the rate has been charged for */
 };
 
 static bool read_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
@@ -49,7 +50,7 @@ static bool read_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_M
 	return !len || branch_chain_is_name(ret);
 }
 
-/* Digits alone. */
+/* Accepts digits only. */
 static bool read_rate(const char *text, size_t len, uint64_t *ret)
 {
 	char digits[24], *end;
@@ -105,7 +106,7 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 	s->number = at->number;
 }
 
-/* It may have another number by now: somebody took a snapshot. */
+/* The number changes when another snapshot is taken. */
 static uint64_t number_of(struct squashing *s)
 {
 	s->number = 0;
@@ -128,7 +129,7 @@ static void count_there(struct mount *m, const struct served_place *at, void *ar
 	stats_enter(before);
 }
 
-/* Since it was last told. */
+/* Add the progress since the last call to the statistics. */
 static void count(struct squashing *s)
 {
 	mount_table_at(s->ask->mount_table, s->ask->target, count_there, s);
@@ -146,7 +147,7 @@ static int tell(struct squashing *s)
 	return s->ask->step(s->ask->arg, &s->squash.merge.progress) < 0 ? -ECANCELED : 0;
 }
 
-/* Not while anything is locked. */
+/* Called with nothing locked. */
 static int step(void *arg, const struct snapshot_merge_progress *p)
 {
 	struct squashing *s = arg;
@@ -167,7 +168,7 @@ static int step(void *arg, const struct snapshot_merge_progress *p)
 
 static int fill(struct squashing *s)
 {
-	/* This thread alone, which is of this request. */
+	/* Only this thread, which serves this request alone. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	return mount_squash_fill(&s->squash, step, s);
 }
@@ -210,7 +211,7 @@ static int try_to_publish(struct squashing *s)
 	return number ? mount_table_replace(s->ask->mount_table, number, &how) : -ENOENT;
 }
 
-/* The kernel tells of a close some time after the program went on. */
+/* Retry: the kernel reports a close some time after the program has gone on. */
 static int publish(struct squashing *s)
 {
 	int r = -EAGAIN;
@@ -231,8 +232,8 @@ static const char *why(int r)
 {
 	switch (r) {
 	case -EOPNOTSUPP:
-		return "not of a server without a supervisor, nor before Linux 6.9 of a mount with "
-		       "locks=server, nor where the file system of the upper cannot exchange two "
+		return "needs a server with a supervisor, Linux 6.9 if the mount has locks=server, "
+		       "and an upper whose file system can exchange two "
 		       "names";
 	case -EUSERS:
 		return "a file is open that was removed, or a mount uses one of the snapshots";
@@ -285,7 +286,7 @@ struct choice {
 	bool is_found;
 };
 
-/* The longest row of neighbours among the oldest that begins lowest. */
+/* The longest run of neighbours among the oldest snapshots, from the lowest on. */
 static bool choose(struct mount *m, struct snapshot_squash *q)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };

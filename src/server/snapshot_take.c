@@ -14,25 +14,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE	  64 /* descriptors that opening the mount anew may take */
-#define TRIES	  8 /* in some 1.3 s, as each wait is twice the one before */
+#define SPARE	  64 /* descriptors that reopening the mount may need */
+#define TRIES	  8 /* about 1.3 s in all, as each wait doubles */
 #define RETRY_US  10000u
 #define NOTIFY_MS 5000
 
 struct taking {
 	char *name; /* BRANCH_CHAIN_NAME_MAX + 1 bytes */
 	bool is_volatile;
-	const char *to; /* the mount goes back to this one; NULL: it goes on */
-	/* of a mount that goes back; its chain is locked */
-	struct branch_chain chain; /* as it will be */
-	uint64_t id; /* of the snapshot that is taken */
-	struct image *next; /* of the layers then */
-	struct kernel_invalidate *names; /* that the kernel looks up again */
+	const char *to; /* snapshot to roll back to; NULL: a snapshot only */
+	/* for a rollback; the chain is locked */
+	struct branch_chain chain; /* after the rollback */
+	uint64_t id; /* of the new snapshot */
+	struct image *next; /* the layers after the rollback */
+	struct kernel_invalidate *names; /* names that the kernel has to look up again */
 	char *err; /* a sentence, or "" */
 	size_t err_size;
 };
 
-/* The chain as it would be. */
+/* Load the chain, and plan the new snapshot in it. */
 static int plan(int upper_fd, const char *to, char *name, struct branch_chain *c, uint64_t *ret_id)
 {
 	MODE_RELAX_SCOPE(upper_fd, "");
@@ -75,7 +75,7 @@ static int begin_back(void *arg, struct mount *m, const struct mount_record *d)
 			 "unmounted: unmount it first");
 		return -EOPNOTSUPP;
 	}
-	/* The one before has not been said to the kernel yet. */
+	/* Finish the notices of an earlier rollback first. */
 	if (rollback_notify_end(rollback_notify_begin(m, d->fuse_fd), m, d->fuse_fd, NOTIFY_MS) < 0)
 		return -EBUSY;
 	r = mount_record_copy_dirs(d, &dirs);
@@ -107,7 +107,7 @@ static bool has_descriptors(int fd)
 	return n == SPARE;
 }
 
-/* Before the mount is held up for it. */
+/* Check everything that can be checked before the mount is held up. */
 static int would_take(int upper_fd, const struct taking *t)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -134,7 +134,7 @@ static const char *reason(int r)
 	case -EPROTO:
 		return "a newer version wrote the chain of its snapshots";
 	case -EOPNOTSUPP:
-		return "not of a server without a supervisor, nor before Linux 6.9 of a mount with "
+		return "needs a server with a supervisor, and Linux 6.9 if the mount has "
 		       "locks=server";
 	case -ETXTBSY:
 		return "a file of the upper is open for writing by the kernel itself: mount with "
@@ -164,7 +164,7 @@ static const char *reason(int r)
 	}
 }
 
-/* Too long a one becomes one that is refused. */
+/* A name that is too long becomes an invalid one. */
 static void copy_name(const char *text, size_t len, char ret[BRANCH_CHAIN_NAME_MAX + 1])
 {
 	if (len <= BRANCH_CHAIN_NAME_MAX)
@@ -201,7 +201,7 @@ static void why(int r, char *err, size_t err_size)
 struct found {
 	uint64_t number;
 	bool is_volatile;
-	int upper_fd; /* -1: it has none that it may write */
+	int upper_fd; /* -1: it has no writable upper */
 };
 
 static void look(struct mount *m, const struct served_place *at, void *arg)
@@ -214,7 +214,7 @@ static void look(struct mount *m, const struct served_place *at, void *arg)
 		f->upper_fd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Its chain is locked. */
+/* Called with the chain locked. */
 static int go_back(struct mount_table *r, uint64_t number, int upper_fd, struct taking *t)
 {
 	const struct mount_table_step step = {
@@ -236,8 +236,8 @@ static int go_back(struct mount_table *r, uint64_t number, int upper_fd, struct 
 	return e;
 }
 
-/* The first snapshot makes the directory that the lock is of: another one may be received into the
- * upper meanwhile. */
+/* The first snapshot creates the directory whose lock this is, so that no other snapshot can be
+ * received into the upper meanwhile. */
 static int lock_chain(int upper, bool *ret_is_made)
 {
 	MODE_RELAX_SCOPE(upper, "");
@@ -252,7 +252,7 @@ static int lock_chain(int upper, bool *ret_is_made)
 	return lock == -ENOENT ? -EBUSY : lock;
 }
 
-/* -ENOENT: no mount fits. */
+/* -ENOENT: there is no such mount. */
 static int try_to_take(struct mount_table *r, const struct mount_table_target *target,
 		       struct taking *t)
 {
@@ -269,7 +269,7 @@ static int try_to_take(struct mount_table *r, const struct mount_table_target *t
 	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
 	e = would_take(upper, t);
-	/* While requests are answered: somebody may have it. */
+	/* Lock it while requests are answered, as another process may hold the lock for long. */
 	lock = e == 0 ? lock_chain(upper, &is_made) : -1;
 	if (e == 0 && lock < 0)
 		return lock;
@@ -287,13 +287,13 @@ int snapshot_take(struct mount_table *r, const struct mount_table_target *target
 	int e = 0;
 
 	*err = '\0';
-	/* The kernel tells of a close, and of an inode that it forgets, some time after the program
-	 * went on: what seems in use may not be. */
+	/* The kernel reports a close, and an inode that it forgets, some time after the program has
+	 * gone on. A file that seems in use may not be. */
 	for (int k = 0; k < TRIES; k++) {
 		if (k)
 			usleep(RETRY_US << (k - 1));
 		e = try_to_take(r, target, &t);
-		/* It may have another number, as somebody else took one. */
+		/* The mount may have a new number, if another snapshot was taken meanwhile. */
 		if (e == -ENOENT && is_lost)
 			e = -ENOTCONN;
 		else

@@ -25,7 +25,7 @@
 #define SIGWANTED	(SIGRTMIN + 1) /* another mount wants our upper */
 #define THREADS_MAX	64u /* half of them for one mount */
 #define END_WAIT_MS	5000u
-#define LEARNED_WAIT_MS 2000u /* at the end, for a profile that is slow */
+#define LEARNED_WAIT_MS 2000u /* at the end, for a slow profile */
 
 /* The one mount of this process. */
 struct serving {
@@ -52,26 +52,26 @@ static void print_counters(struct mount *m, bool is_background)
 	sigusr1_stats_print(&c, false, is_background);
 }
 
-/* Of a mount that is detached but in use: its users lose it. */
+/* End a mount that is detached but in use: its users lose it. */
 static void end_serving(struct serving *v, const char *why)
 {
 	log_warn("%s is detached but in use%s; ending", v->mount.opts.mountpoint, why);
 	if (pool_end(v->pool, v->number, END_WAIT_MS) < 0) {
 		log_error("%s: a request does not end", v->mount.opts.mountpoint);
-		_exit(0); /* all that was acknowledged is in the upper */
+		_exit(0); /* all acknowledged data is in the upper */
 	}
 }
 
-/* Told to go. The first time the mount is detached, and served on while in use; told again, it
- * ends. */
+/* The first signal detaches the mount, which is served as long as it is in use. A further one ends
+ * it. */
 static void stop_serving(struct serving *v)
 {
 	if (attach_detach(v->attach) == -ENOENT)
 		end_serving(v, "");
 }
 
-/* Answer a mount that wants this upper: it knows that the upper's last user is of the past. A mount
- * that can be seen is not given up. */
+/* Another mount may have asked for this upper. End this mount only if it is detached: an attached
+ * mount keeps its upper. */
 static void make_room(struct serving *v, int fd)
 {
 	const struct layer *upper = v->mount.tree.upper;
@@ -80,13 +80,13 @@ static void make_room(struct serving *v, int fd)
 		end_serving(v, ", and another mount wants its upper");
 }
 
-/* Signals are blocked everywhere and taken here, one at a time. */
+/* Signals are blocked in all threads and taken here, one at a time. */
 static void serve_until_done(struct serving *v, const sigset_t *set, bool is_background)
 {
 	_cleanup_(closep) int takeover_fd = -1;
 	int sig;
 
-	/* A file system without fifos does without. */
+	/* On a file system without fifos, other mounts cannot ask for the upper. */
 	if (v->mount.tree.upper)
 		upper_takeover_listen(v->mount.tree.workfd, SIGWANTED, &takeover_fd);
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
@@ -99,8 +99,8 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 	}
 }
 
-/* Once more, where the log is from now on: engines drop what the mount program says on standard
- * error when it succeeds. */
+/* Log it again, now that the log has its final place: engines drop the standard error of a mount
+ * program that succeeds. */
 static void log_unknown(const struct mount_opts *o)
 {
 	_cleanup_(freep) char *unknown = options_unknown(o);
@@ -109,7 +109,7 @@ static void log_unknown(const struct mount_opts *o)
 		log_warn("%s: unknown argument ignored: %s", o->mountpoint, unknown);
 }
 
-/* The mount answers: let the caller go, and let go of the caller. */
+/* The mount answers: release the caller, and detach from its standard descriptors. */
 static void detach(int ready_fd, int null)
 {
 	char ok = 0;
@@ -137,7 +137,7 @@ static void prepare_process(sigset_t *set)
 	sandbox_setup_prepare();
 }
 
-/* Mounted and answering, or -errno and a sentence. */
+/* Mount, and start answering. 0, or -errno and a sentence. */
 static int start_serving(struct serving *v, char *err, size_t err_size)
 {
 	struct session *s = NULL;
@@ -174,8 +174,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	prepare_process(&set);
 	sandbox_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
-	/* Callers wait for the end of our output, so without this there is no letting go of
-	 * them. */
+	/* Callers wait for the end of our output, so it must be possible to close it. */
 	if (r == 0 && ready_fd >= 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
 		r = -errno;
 		snprintf(err, sizeof(err), "cannot open /dev/null: %s", strerror(-r));
@@ -227,7 +226,7 @@ int standalone_start(struct mount_opts *opts, struct mount_dirs *dirs)
 		log_say_if_lost("with -f it stays in the foreground and says it there");
 		return 0;
 	}
-	/* The child has said why on our standard error. */
+	/* The child has printed the reason on our standard error. */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (WIFSIGNALED(status))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* clone(2) and not fork(3), for CLONE_FILES. The C library knows nothing of that process, and
- * believes its first thread to be ours (its id is wrong there); so that does nothing but start
- * another, which it knows, and wait for it. */
+/* clone(2) instead of fork(3), for CLONE_FILES. The C library does not know of that process and
+ * takes its first thread for ours, with a wrong id. So that thread only starts another one, which
+ * the library knows, and waits for it. */
 #include "supervisor.h"
 
 #include "veneer/base/cleanup.h"
@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* A server that dies so often so soon is brought down by what it is asked to do; but not by
- * SIGKILL, which comes from outside. */
+/* A server that dies so often so soon is brought down by its requests. SIGKILL does not count, as
+ * it comes from outside. */
 #define QUICK_MS     2000
 #define QUICK_DEATHS 12u
 #define PAUSE_MAX_MS 500
@@ -46,8 +46,8 @@ static void *run_server(void *arg)
 	return NULL;
 }
 
-/* Log in a child: a descriptor that syslog opened here would be closed, or taken by something else,
- * under the next server. */
+/* Call it in a child: a descriptor that syslog opened here would be in the next server's table,
+ * which closes or reuses it. */
 static void tell(const char *how, unsigned quick)
 {
 	if (quick < QUICK_DEATHS)
@@ -58,14 +58,14 @@ static void tell(const char *how, unsigned quick)
 	log_release();
 }
 
-/* The new process, up to its end. */
+/* The new process, until its exit. */
 static void be_server(struct run *r)
 {
 	pthread_t thread;
 
-	/* A signal of the terminal is meant for us, but comes by the supervisor. */
+	/* The terminal's signals are to come only through the supervisor. */
 	setsid();
-	/* Do not wait for processes that the server starts. */
+	/* Children of the server become no zombies. */
 	signal(SIGCHLD, SIG_IGN);
 	if (r->begin)
 		r->begin();
@@ -84,7 +84,7 @@ static pid_t start(struct run *r)
 	return pid < 0 ? -errno : pid;
 }
 
-/* True: it is dead, and this is its wait status. Others are those that were stuck. */
+/* True: the process is dead, and this is its wait status. Also reaps servers that were stuck. */
 static bool has_ended(pid_t pid, int *ret_status)
 {
 	pid_t ended;
@@ -98,7 +98,7 @@ static bool has_ended(pid_t pid, int *ret_status)
 	return false;
 }
 
-/* The next signal, or 0 when the time is over. */
+/* The next signal, or 0 after ms. */
 static int next_signal(const sigset_t *taken, int ms)
 {
 	const struct timespec step = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
@@ -107,10 +107,10 @@ static int next_signal(const sigset_t *taken, int ms)
 	return sig < 0 ? 0 : sig;
 }
 
-/* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads
- * wait for what only the next one can answer does not end before that has come, and one whose last
- * threads wait for a layer ends when that answers, if ever: STUCK. Twice in a row: one that is
- * dying may look so. */
+/* Wait for the end of the server, and forward signals meanwhile; returns its wait status. A dying
+ * server may have threads that wait for an answer which only the next server can give, or for a
+ * layer that may never answer: STUCK. It must look stuck twice in a row, because any dying server
+ * may look so for a moment. */
 static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken,
 		    sigset_t *ret_missed)
 {
@@ -137,7 +137,7 @@ static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken
 	}
 }
 
-/* A signal that came while the server was dying is for the next one. */
+/* Signals that came while the server was dying are for the next one. */
 static int await(struct supervisor_state *l, pid_t pid, const sigset_t *taken)
 {
 	sigset_t missed;
@@ -161,7 +161,7 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
-/* The exit status of a stuck server is not known yet, but a crash has been noted. Before
+/* A stuck server has no exit status yet, but a crash has been noted. Call it before
  * supervisor_state_judge. */
 static bool is_crash(struct supervisor_state *l, int status)
 {
@@ -177,8 +177,8 @@ static unsigned count_quick(unsigned quick, int status, bool has_crashed, int64_
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
 
-/* Did the server find no threads or no memory, since other programs had taken all? Treat it as if
- * no process could be had. */
+/* Did the server find no threads or no memory, because other programs had taken all? Then treat it
+ * as a failed fork. */
 static bool could_not_start(int status)
 {
 	return status != STUCK && WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_AGAIN;
@@ -199,7 +199,7 @@ static void rest(unsigned quick)
 	usleep(MIN(ms, PAUSE_MAX_MS) * 1000);
 }
 
-/* Nobody serves now, so nothing changes. */
+/* No server is running, so the state does not change. */
 static bool is_handed_over(struct supervisor_state *l, const struct run *r)
 {
 	int fd = supervisor_state_take_hand_over(l);
@@ -230,8 +230,8 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 		if (pid < 0 && supervisor_state_deaths(l) == 0)
 			return pid;
 		if (pid < 0) {
-			/* Nothing is wrong with the server: the mounts wait until a process can be
-			 * had. */
+			/* This is no fault of the server: the mounts wait until a process can be
+			 * made. */
 			usleep(PAUSE_MAX_MS * 1000);
 			continue;
 		}
@@ -240,7 +240,7 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 			return status != STUCK && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		describe(status, how, sizeof(how));
 		supervisor_state_note_death(l);
-		/* A stuck server keeps locks that another program would wait for. */
+		/* A stuck server keeps locks for which another program would wait. */
 		if (status == STUCK)
 			refuse_hand_over(l);
 		else if (is_handed_over(l, r))
@@ -252,7 +252,7 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 		}
 		wants = 0;
 		has_crashed = is_crash(l, status);
-		/* A crash that one mount causes ends that mount. */
+		/* A crash that one mount causes ends that mount only. */
 		if (!supervisor_state_judge(l, has_crashed))
 			quick = count_quick(quick, status, has_crashed, clock_ms() - since);
 		tell(how, quick);
@@ -272,7 +272,7 @@ int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)
 	sigemptyset(&taken);
 	sigaddset(&taken, SIGCHLD);
 	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++) {
-		/* A signal that our starter ignored would never come. */
+		/* A signal that the starter ignored would never arrive. */
 		signal(handed_on[i], SIG_DFL);
 		sigaddset(&taken, handed_on[i]);
 	}
@@ -280,7 +280,7 @@ int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)
 	pthread_sigmask(SIG_BLOCK, &taken, &before);
 	supervisor_state_board(l)->supervisor = getpid();
 	r = supervise_by(l, &run, &taken);
-	/* A second SIGTERM does not change the exit status of a server that has left. */
+	/* After a success they stay blocked: a second SIGTERM must not change the exit status. */
 	if (r < 0)
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return r;

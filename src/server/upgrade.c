@@ -15,8 +15,8 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 
-/* The process that is to serve connects itself, as the server looks at the one that did. Beside
- * that connection it has nothing: numbers below are wanted by what it is sent. */
+/* The new server connects itself, as the old one checks the process that connected. It keeps no
+ * other descriptors, since those it receives need their own numbers. */
 static void become_recovery(const struct rundir *at, int word_fd, unsigned idle_s)
 {
 	char from[16], idle[16];
@@ -40,7 +40,7 @@ static void become_recovery(const struct rundir *at, int word_fd, unsigned idle_
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	sandbox_setup_lift_limits();
 	setsid();
-	/* Out of the way of each other. */
+	/* Move both above the final numbers, so that neither dup2 closes the other. */
 	from_fd = fcntl(from_fd, F_DUPFD_CLOEXEC, UPGRADE_WORD_FD + 1);
 	word_fd = fcntl(word_fd, F_DUPFD_CLOEXEC, UPGRADE_WORD_FD + 1);
 	if (null < 0 || from_fd < 0 || word_fd < 0)
@@ -75,7 +75,7 @@ static int start(int *ret_word, const struct rundir *at, unsigned idle_s)
 	return 0;
 }
 
-/* All that comes until the end. */
+/* Read until the end of the pipe. */
 static void hear_word(int fd, char *text, size_t size)
 {
 	size_t have = 0;
@@ -92,7 +92,7 @@ static int tell(const char *word)
 {
 	size_t n_moved, n_lost, n_waiting = 0;
 
-	/* A program of another version may not say the last number. */
+	/* A program of another version may omit the last number. */
 	if (sscanf(word, "moved %zu %zu %zu", &n_moved, &n_lost, &n_waiting) < 2) {
 		log_error("%s", *word ? word : "the new server died");
 		return -EREMOTEIO;

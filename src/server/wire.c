@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The fields a type has, in the order in which they stand. */
+/* The fields of a type, in the order of the bytes. */
 enum field {
 	HAS_ROLE = 1,
 	HAS_FLAGS = 2,
@@ -116,7 +116,7 @@ static bool take_payload(struct cursor *c, struct wire_message *m)
 	return !c->bad && cursor_left(c) == 0;
 }
 
-/* Are the numbers of a well-formed message sane? */
+/* Are the numbers of a well-formed message in range? */
 static bool is_sane(const struct wire_message *m)
 {
 	switch (m->type) {

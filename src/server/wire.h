@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between the mount program and the server: one message a packet, a header of 12
- * bytes and what its type calls for, little-endian. Pure: no descriptor is touched here.
+/* Messages between the mount program and the server. Each packet is one message: a header of 12
+ * bytes and the fields of its type, little-endian. Pure: this module touches no descriptor.
  *
  *   client   HELLO   DIRS...   ARGS...   MOUNT                    FUSE        |  PING  | STATS
  *   server   HELLO                               TEXT... READY            OK  |  PONG  | TEXT... OK
@@ -17,7 +17,8 @@
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
- * A mount that is to be a part of a file system that others are part of too (shared_sb.h):
+ * A mount that joins a shared superblock (shared_sb.h), which does not exist yet in the first case.
+ * The other SHARED carries the descriptor of its file system:
  *
  *   client   HELLO ... MOUNT                   FUSE                   BOUND
  *   server   HELLO             SHARED (0)             SHARED (number)
@@ -25,12 +26,10 @@
  *   client   HELLO ... MOUNT                             BOUND
  *   server   HELLO             SHARED (number)
  *
- * the first where that file system is not there yet; the other SHARED carries its descriptor.
- *
- * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry
- * descriptors. FLATTEN, SNAPSHOT, ROLLBACK and SQUASH came after the others, within version 1: a
- * server that does not know them answers ERROR. So did TEXT before READY or SHARED, which says what
- * the mount waits for: a client that does not know it does without this server. */
+ * The server may send ERROR instead of any answer, and then hangs up. DIRS, FUSE and BEQUEST carry
+ * descriptors. FLATTEN, SNAPSHOT, ROLLBACK and SQUASH were added within version 1: a server that
+ * does not know them answers ERROR. TEXT before READY or SHARED was added likewise; it names the
+ * reason for waiting, and a client that does not know it mounts without this server. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -43,38 +42,38 @@
 #define WIRE_PAYLOAD_MAX 32768u
 #define WIRE_MESSAGE_MAX (WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX)
 #define WIRE_FDS_MAX	 128u /* in one DIRS */
-#define WIRE_DIRS_MAX	 65537u /* in all: more layers no image has */
+#define WIRE_DIRS_MAX	 65537u /* in all; no image has more layers */
 #define WIRE_ARGS_MAX	 (4u << 20) /* bytes in all ARGS */
 #define WIRE_ARGC_MAX	 4096u
 
 enum wire_type {
-	WIRE_HELLO = 1, /* text: the program's version */
+	WIRE_HELLO = 1, /* text: version of the program */
 	WIRE_DIRS, /* role, n_fds; as many descriptors */
 	WIRE_ARGS, /* text: a piece of the strings of wire_split_args */
 	WIRE_MOUNT, /* count: arguments; flags; size: bytes of all ARGS */
-	WIRE_READY, /* flags: everything is open and can be mounted */
-	WIRE_FUSE, /* dev_major, dev_minor of the mount; its descriptor */
+	WIRE_READY, /* flags; everything is open and ready to be mounted */
+	WIRE_FUSE, /* dev_major, dev_minor of the mount; with its descriptor */
 	WIRE_OK,
 	WIRE_ERROR, /* count: exit code; text: a sentence. The same in every version */
 	WIRE_STATS,
 	WIRE_TEXT, /* text: a piece of the answer */
 	WIRE_PING,
-	WIRE_PONG, /* size: process id; count: mounts, with those that are being closed */
-	WIRE_UPGRADE, /* text: handoff_message_versions of the new server, which takes the mounts */
-	WIRE_HANDOFF_MESSAGE, /* count: the descriptors that come with it (handoff.h) */
-	WIRE_FLATTEN, /* dev_major, dev_minor, size: device and inode number of a mount, or of an
-		       * upper; count: the number of a mount in a shared superblock, or 0. The TEXTs
-		       * of its answer say how far it is: WIRE_PROGRESS_FORMAT */
-	WIRE_SHARED, /* count: the number of the root that is to be bound; 0: the file system must
-			be made */
-	WIRE_BOUND, /* it is bound to where it belongs */
-	WIRE_SNAPSHOT, /* of a mount or upper, as FLATTEN has it; text: the name that the snapshot
-			  is to have, or nothing. The TEXT of its answer is its name */
-	WIRE_ROLLBACK, /* likewise; text: the snapshot to go back to, a newline, and the name that
-			  the snapshot of what the mount shows is to have, or nothing */
-	WIRE_SQUASH, /* likewise; text: the lower and the upper of the snapshots, or nothing for
-			each, with a newline between. The TEXTs of its answer say how far it is:
-			WIRE_SQUASH_FORMAT */
+	WIRE_PONG, /* size: process id; count: mounts, including those being closed */
+	WIRE_UPGRADE, /* text: handoff_message_versions of the new server, which takes the mounts
+			 over */
+	WIRE_HANDOFF_MESSAGE, /* count: number of descriptors in this message (handoff.h) */
+	WIRE_FLATTEN, /* dev_major, dev_minor, size: device and inode number of a mount or of an
+			 upper; count: number of a mount in a shared superblock, or 0. The TEXTs of
+			 its answer give the progress: WIRE_PROGRESS_FORMAT */
+	WIRE_SHARED, /* count: number of the root to bind; 0: the client must make the file system
+		      */
+	WIRE_BOUND, /* the client has bound the root */
+	WIRE_SNAPSHOT, /* a mount or upper as in FLATTEN; text: name for the snapshot, or empty. The
+			  TEXT of its answer is the name */
+	WIRE_ROLLBACK, /* likewise; text: snapshot to roll back to, a newline, and a name, or an
+			  empty one, for the snapshot of the present contents */
+	WIRE_SQUASH, /* likewise; text: lower and upper snapshot, each perhaps empty, with a newline
+			between. The TEXTs of its answer give the progress: WIRE_SQUASH_FORMAT */
 	WIRE_TYPES
 };
 
@@ -83,13 +82,13 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 #define WIRE_MOUNT_IS_ROOT	       1u /* the effective user is 0 */
 #define WIRE_MOUNT_NO_DEVICE_WHITEOUTS 2u /* FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT is set */
 #define WIRE_MOUNT_CAN_SHARE	       4u /* the client may bind a root */
-#define WIRE_READY_READONLY	       1u /* nothing can be written: mount it so */
+#define WIRE_READY_READONLY	       1u /* mount it read-only, as nothing can be written */
 
-/* The fields of struct promote_worker_progress, in order. Older servers do not say the last one. */
+/* The fields of struct promote_worker_progress, in order. Older servers omit the last one. */
 #define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 " %" PRIu64
-/* How many snapshots become one (0: not known yet), entries and bytes so far. */
+/* The number of snapshots that become one (0: not known yet), and entries and bytes so far. */
 #define WIRE_SQUASH_FORMAT  "%zu %" PRIu64 " %" PRIu64
-#define WIRE_EXIT_ELSEWHERE 3u /* ERROR's code for what is none of this server's */
+#define WIRE_EXIT_ELSEWHERE 3u /* exit code of ERROR if this server has no such mount */
 
 struct wire_message {
 	unsigned version;
@@ -102,16 +101,16 @@ struct wire_message {
 	size_t text_len;
 };
 
-/* Append the bytes of m; version is set here. 0, -EMSGSIZE for more text than a message holds, or
+/* Append the bytes of m; sets the version. 0; -EMSGSIZE: more text than a message holds;
  * -ENOMEM. */
 int wire_encode(const struct wire_message *m, struct buf *ret);
-/* The message in exactly len bytes at p, which ret's text points into. -EPROTO: of another version
- * (ret->version and ret->type are set); -EBADMSG: anything else. */
+/* Decode the message in exactly len bytes at p; ret's text points into them. -EPROTO: another
+ * version (ret->version and ret->type are set); -EBADMSG: invalid. */
 int wire_decode(const void *p, size_t len, struct wire_message *ret);
 
-/* The strings of ARGS, each with its NUL: the current directory and argc arguments. Appends one. 0
- * or -ENOMEM. */
+/* Append one string with its NUL. ARGS has the current directory and argc arguments. 0 or
+ * -ENOMEM. */
 int wire_put_arg(struct buf *b, const char *s);
-/* Exactly argc + 1 strings in len bytes: *ret_argv, malloc'd and with a NULL at its end, points
- * into text. -EBADMSG, -ENOMEM. */
+/* Split len bytes into exactly argc + 1 strings. *ret_argv points into text, ends with a NULL, and
+ * is malloc'd. -EBADMSG, -ENOMEM. */
 int wire_split_args(char *text, size_t len, uint32_t argc, const char **ret_cwd, char ***ret_argv);

@@ -4,7 +4,8 @@
 
 #include "wire.h"
 
-/* Without descriptors. Waits for a while for a client that does not take it in. 0 or -errno. */
+/* Send a message without descriptors. Waits some time for a client that does not read. 0 or
+ * -errno. */
 int wire_send(int fd, const struct wire_message *m);
-/* TEXT, or ERROR with exit code 1. */
+/* Send TEXT, or ERROR with exit code 1. */
 int wire_send_text(int fd, enum wire_type type, const char *text, size_t len);

@@ -6,20 +6,21 @@
 
 /* Descriptors 0 to 2 must exist before anything else is opened. */
 void sandbox_setup_hold_standard_fds(void);
-/* Limits, signals that would kill, umask; before the first thread. */
+/* Set limits, ignore signals that would kill, set the umask. Before the first thread. */
 void sandbox_setup_prepare(void);
-/* As far as privileges allow nothing of what limits the starter limits, or kills, the server: it is
- * for others too. Before it is executed. */
+/* Before exec of a server: undo, as far as privileges allow, the starter's resource limits and its
+ * preference for the OOM killer. The server works for other processes, too. */
 void sandbox_setup_lift_limits(void);
-/* The environment of a server that is to outlive its starter: nothing of the starter's but what is
- * said to servers. Static, and the strings are borrowed of the environment. */
+/* The environment for a server that is to outlive its starter: only the variables that a server
+ * reads. Static; the strings are borrowed from the environment. */
 const char *const *sandbox_setup_environment(void);
-/* Neither the end nor the limits of the control group of the starter are to be the server's: a
- * process goes to one of its own where it may (cgroup.h). VENEER_CGROUP names another, or, empty,
- * has it stay; where systemd runs the groups of root are systemd's, and it stays as well. */
+/* Move to a control group of our own where that is allowed (cgroup.h), so that neither the end nor
+ * the limits of the starter's group reach the server. VENEER_CGROUP names another group, or, empty,
+ * keeps the starter's. Root's groups belong to systemd where it runs, so the server stays there,
+ * too. */
 void sandbox_setup_leave_groups(void);
-/* A session of its own, / as its directory and, where privileges allow, a mount namespace that
- * holds /proc, /sys, /dev and the place of the system log and nothing else: no file system of the
- * starter stays busy, and none of its namespaces alive. Before the first thread. Paths of the
- * starter lead nowhere afterwards. False: it stayed where it was. */
+/* Start a session, change to /, and, where privileges allow, enter a mount namespace that holds
+ * only /proc, /sys, /dev and the socket of the system log. No file system of the starter stays
+ * busy, and none of its namespaces alive. Before the first thread. The starter's paths do not
+ * resolve afterwards. False: the mount namespace is still the starter's. */
 bool sandbox_setup_enter(void);
