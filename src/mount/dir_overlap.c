@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The walk up from a directory ends at the root of the mount that it was opened by: beyond may be a
- * mount that no server answers yet. Overlaps that a bind mount hides are found by paths within the
- * file system, which the mount table has. */
+/* The walk up from a directory ends at the root of its mount, because above that may be a mount
+ * without a live server. Overlaps hidden by a bind mount are found by paths within the file system,
+ * which the mount table has. */
 #include "dir_overlap.h"
 
 #include "veneer/base/cleanup.h"
@@ -31,13 +31,13 @@ struct place {
 	int fd; /* borrowed */
 	struct id id, *parents; /* parents: the directories above, nearest first */
 	size_t n_parents;
-	uint64_t mount; /* 0: not known */
+	uint64_t mount; /* 0: unknown */
 	unsigned dev_major, dev_minor;
-	char *path; /* in its file system; NULL: not known, or not needed */
+	char *path; /* in its file system; NULL: unknown or not needed */
 };
 
 struct places {
-	struct place *v; /* lowers, then upper, work and work/work as far as there are any */
+	struct place *v; /* lowers, then upper, work and work/work, if they exist */
 	size_t n, n_lower;
 	struct place *upper, *work, *inner;
 	int inner_fd;
@@ -82,8 +82,8 @@ static int push(struct place *p, const struct id *ids, size_t n)
 	return 0;
 }
 
-/* Layers are mostly siblings: where the parents meet those of the directory before, the rest is the
- * same. 1: they meet. */
+/* Layers are mostly siblings: once the parents meet those of the previous directory, the rest is
+ * the same. 1: they meet. */
 static int share_parents(struct place *p, const struct place *before, const struct id *id)
 {
 	for (size_t i = 0; before && i < before->n_parents; i++)
@@ -195,7 +195,7 @@ static size_t distinct_mounts(const struct places *p, struct mountinfo_mount *mo
 	return n;
 }
 
-/* A directory without a known path counts as apart: the check is for mistakes, not for attacks. */
+/* A directory with an unknown path counts as apart: the check finds mistakes, not attacks. */
 static int find_paths(struct places *p)
 {
 	struct mountinfo_mount *mounts = calloc(p->n, sizeof(*mounts));
@@ -248,8 +248,8 @@ static int refuse(char *err, size_t err_size, const char *fmt, const char *a, co
 	return -EINVAL;
 }
 
-/* Both the upper and the work directory in a lower: a caller that mounts over a directory in which
- * it keeps its store, as Buildah does with a volume :O of a home directory. */
+/* Upper and work directory may both be inside a lower. Buildah does this when it mounts :O over a
+ * home directory that contains its store. */
 static int check_written(const struct places *p, const struct place *low, char *err,
 			 size_t err_size)
 {
@@ -299,7 +299,7 @@ static const struct place *find(struct place *const *sorted, size_t n, const str
 	return found ? *found : NULL;
 }
 
-/* Layers in layers are shown and nothing else: Buildah's read-only mounts may have some. */
+/* A lower inside another lower is only shown twice; read-only mounts of Buildah may have some. */
 static int check_lowers(const struct places *p, char *err, size_t err_size)
 {
 	struct place **sorted = calloc(p->n_lower ? p->n_lower : 1, sizeof(*sorted));

@@ -11,8 +11,8 @@
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 
-/* Read one of the numbers between colons. Callers start their maps with a colon, so empty ones are
- * passed over. 1: *ret is set, 0: no more, -EINVAL: not an id. */
+/* Read the next number between colons. Skips empty fields, as callers start their maps with a
+ * colon. 1: *ret is set; 0: no more; -EINVAL: not an id. */
 static int next_id(const char **s, uint32_t *ret)
 {
 	char text[16], *end;
@@ -35,7 +35,7 @@ static int next_id(const char **s, uint32_t *ret)
 	return 1;
 }
 
-/* 1: *ret is the next row, 0: no more, -EINVAL. */
+/* 1: *ret is the next row; 0: no more; -EINVAL. */
 static int next_row(const char **s, struct id_map *ret)
 {
 	struct id_map row;
@@ -72,7 +72,7 @@ int idmap_parse(const char *text, struct id_maps *ret)
 	return 0;
 }
 
-/* Follow the rows in one direction: ids counted from `from` become ids counted from `to`. */
+/* Map an id in one direction: ids that count from `from` become ids that count from `to`. */
 static uint32_t map_id(const struct id_maps *m, uint32_t id, bool to_disk)
 {
 	if (m->n == 0)

@@ -51,7 +51,7 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-/* Does the upper stand on snapshots of its own? In doubt yes: open_image says what is wrong. */
+/* Does the upper stand on snapshots of its own? On an error yes: open_image then reports it. */
 static bool has_snapshots(const struct mount_dirs *dirs)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -97,8 +97,8 @@ static void choose_whiteout_style(struct mount *m)
 	}
 }
 
-/* xattr_permissions: mark the root of the upper with the attribute of owners and modes, as the
- * engines expect, and with the value of the topmost lower layer that has one. */
+/* xattr_permissions: give the root of the upper the attribute for owner and mode, as engines
+ * expect. Its value comes from the topmost lower layer that has one. */
 static int choose_override(struct mount *m, char *err, size_t err_size)
 {
 	struct stat st = { .st_mode = S_IFDIR | 0555 };
@@ -122,8 +122,8 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 	return 0;
 }
 
-/* Is the directory the layer's root or below it? A container could reach into such a work
- * directory. Other mounts are not searched. */
+/* Is the directory the layer's root or below it? A container could reach such a work directory. The
+ * walk does not leave the mount. */
 static bool is_beneath(int dirfd, const struct layer *l)
 {
 	_cleanup_(closep) int fd = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -144,7 +144,7 @@ static bool is_beneath(int dirfd, const struct layer *l)
 	return false;
 }
 
-/* Before any change of the upper. */
+/* Call it before any change of the upper. */
 static int set_quota(struct mount *m, char *err, size_t err_size)
 {
 	const struct mount_opts *o = &m->opts;
@@ -155,12 +155,12 @@ static int set_quota(struct mount *m, char *err, size_t err_size)
 		return 0;
 	r = quota_new(t->upper->rootfd, o->max_bytes, o->max_inodes, &t->quota);
 	r = r ?: quota_count(t->quota);
-	return r < 0 ? fail(err, err_size, r, "cannot count what is in upperdir %s: %s", o->upper,
+	return r < 0 ? fail(err, err_size, r, "cannot count the files in upperdir %s: %s", o->upper,
 			    strerror(-r))
 		     : 0;
 }
 
-/* flags: enum mapfile_flags, besides those of the options. */
+/* flags: of enum mapfile_flags, added to those of the options. */
 static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
@@ -180,7 +180,7 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 	return set_quota(m, err, err_size);
 }
 
-/* What has moved already into a snapshot that was interrupted, and cannot move back. */
+/* Open the part of an interrupted snapshot that has already moved and cannot move back. */
 static int open_rest(struct mount *m, char *err, size_t err_size)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -202,8 +202,8 @@ static int open_rest(struct mount *m, char *err, size_t err_size)
 		     : 0;
 }
 
-/* The upper cannot be written any more. Programs in the mount can go on reading. The capabilities
- * are assumed and not probed, and there is no work directory: the session refuses all changes. */
+/* The upper cannot be written any more, but programs can go on reading. There is no work directory,
+ * and capabilities are assumed instead of probed, as the session refuses all changes. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
@@ -218,7 +218,8 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 	return open_rest(m, err, err_size) ?: open_map(m, MAPFILE_READONLY, err, err_size);
 }
 
-/* Its layers were opened before it was locked. */
+/* Recover interrupted snapshots, and check the head again: the layers were opened before the upper
+ * was locked. */
 static int settle_snapshots(struct mount *m, enum mount_reopening how, char *err, size_t err_size)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -329,7 +330,7 @@ static int start_missing_jobs(struct mount *m)
 	if (r == 0 && !m->readdir_ahead)
 		r = readdir_ahead_start(t->image, &m->readdir_ahead);
 	if (r == 0 && is_writable && !m->promote) {
-		/* The worker reads it from its first round on. */
+		/* Set it before the worker starts, which reads it from its first round on. */
 		t->completes_expected = m->opts.promote == PROMOTE_POLICY_WRITTEN &&
 					m->opts.prefetch == PREFETCH_FULL;
 		r = promote_worker_start(t, m->opts.promote, m->opts.promote_rate,
@@ -342,8 +343,8 @@ static int start_missing_jobs(struct mount *m)
 	return r;
 }
 
-/* waits: programs are using the mount, and would lose it for lack of a thread, which the kernel has
- * sooner or later. */
+/* waits: retry while no thread can be started, because programs are using the mount and would lose
+ * it. The kernel has threads again sooner or later. */
 static int start_jobs(struct mount *m, bool waits, char *err, size_t err_size)
 {
 	int r;
@@ -369,7 +370,7 @@ static int attach_nodes(struct union_fs *t, struct mount_saved_tables *nodes)
 	return r;
 }
 
-/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
+/* Test for opaque as in merge_layer_dir for lower layers; attributes of a root do not count. */
 static bool is_opaque(const struct layer *l)
 {
 	struct stat st;
@@ -451,9 +452,9 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	return r;
 }
 
-/* Why the kernel sends each write at once all the same; NULL: it keeps them. Where it passes files
- * through it keeps no changed pages; without privileges it passes none. A full upper must be told
- * to the write itself where that is a promise (size=). */
+/* The reason why the kernel sends each write at once in spite of writeback=on; NULL: it keeps
+ * writes. A kernel that passes files through keeps no changed pages, and passes none through
+ * without privileges. With size= the write itself must fail on a full upper. */
 static const char *why_writes_are_sent(const struct mount *m)
 {
 	const struct mount_opts *o = &m->opts;
@@ -497,7 +498,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
-	/* The upper may have reserved names of servers that died. */
+	/* The upper may still have reserved names of dead servers, so start at a random number. */
 	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) == sizeof(start))
 		m->tree.work_seq = (uint64_t)start << 16;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
@@ -556,8 +557,8 @@ void mount_start_prefetch(struct mount *m)
 
 	if (c.state_fd < 0)
 		return;
-	/* Members do not get the reads of common files, so the profile would be empty; and reading
-	 * ahead fills the lower file's own pages, which no mount reads again. */
+	/* Members do not get the reads of common files, so the profile would be empty. Reading
+	 * ahead would fill only the lower file's own pages, which no mount reads again. */
 	if (m->is_sb_member) {
 		close(c.state_fd);
 		return;
@@ -575,8 +576,8 @@ void mount_start_prefetch(struct mount *m)
 		m->trace = prefetch_session_trace(m->prefetch);
 }
 
-/* Engines mount volatile what they remove right after the unmount. Its bytes need not go to the
- * disk first. */
+/* Engines mount volatile when they remove the upper right after the unmount. Then its data need not
+ * reach the disk. */
 static bool is_discarded(const struct union_fs *t)
 {
 	struct stat st;
@@ -589,9 +590,9 @@ static bool is_discarded(const struct union_fs *t)
 	return false;
 }
 
-/* Sync, mark the map clean, so that any later boot and any other machine may trust it to its last
- * record, and remove the mark of a volatile mount. The sync may take long, and the next mount of
- * this upper must not wait for it: it gets the lock, and then this mount changes neither. */
+/* Sync, mark the map clean, and remove the mark of a volatile mount. A clean map can be trusted to
+ * its last record after a reboot or on another machine. The sync may take long, and the next mount
+ * of this upper must not wait for it: if it has taken the lock, this mount changes neither mark. */
 static void close_clean(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
@@ -609,7 +610,7 @@ static void close_clean(struct mount *m)
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
-	/* A volatile map is not synced by itself. */
+	/* Marking a volatile map does not sync it. */
 	if (r == 0 && is_marked && syncfs(t->upper->rootfd) == 0)
 		workdir_end_volatile(&m->work);
 }
@@ -625,7 +626,7 @@ static void stop_jobs(struct mount *m)
 	readdirplus_policy_release(&m->readdirplus_policy);
 }
 
-/* After the inodes. */
+/* Called after the inodes are released. */
 static void release_rest(struct mount *m, void (*end_workdir)(struct workdir *w))
 {
 	struct union_fs *t = &m->tree;
@@ -647,8 +648,8 @@ void mount_close(struct mount *m)
 	struct union_fs *t = &m->tree;
 
 	stop_jobs(m);
-	/* Write to the upper for the last time, while it is locked: unlinked files leave the map
-	 * with their inodes, and where two servers append to one map, records are lost. */
+	/* This is the last write to the upper, which is still locked. Unlinked files leave the map
+	 * with their inodes, and two servers that append to one map would lose records. */
 	if (t->upper && t->map && !m->is_frozen)
 		publish_close(t);
 	hardlink_index_release(t);
@@ -663,12 +664,12 @@ void mount_close(struct mount *m)
 	release_rest(m, workdir_close);
 }
 
-/* A sync that a program asks for later does not come here any more. */
+/* Sync now: a later fsync of a program does not reach this mount. */
 static int settle(struct union_fs *t)
 {
 	if (!t->upper)
 		return 0;
-	/* A volatile upper is refused after a crash, but not once it was unmounted. */
+	/* A volatile upper is refused after a reboot, but not after a clean unmount. */
 	if (!t->is_volatile && syncfs(t->upper->rootfd) < 0)
 		return -errno;
 	return t->map ? mapfile_mark_clean(t->map) : 0;
@@ -698,7 +699,7 @@ int mount_leave(struct mount *m, struct mount_saved_tables *left)
 	m->work = WORKDIR_NONE;
 	passthrough_table_free(t->backing);
 	t->backing = NULL;
-	/* The record of the mount has it, too. */
+	/* The record of the mount has a duplicate. */
 	closep(&m->lock.fd);
 	release_rest(m, workdir_leave);
 	return r;
@@ -720,9 +721,9 @@ const char *mount_mode_reason(const struct mount *m)
 	if (m->io == IO_PASSTHROUGH)
 		return "the kernel reads unchanged files by itself";
 	if (m->opts.io == m->io)
-		return "the option io= says so";
+		return "set by the option io=";
 	return m->has_passthrough ? "the kernel lets only root of the machine pass files through"
-				  : "the kernel passes no files through: that takes Linux 6.9";
+				  : "the kernel passes no files through: that needs Linux 6.9";
 }
 
 bool mount_squashes(const struct mount *m)

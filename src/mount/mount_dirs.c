@@ -92,8 +92,8 @@ int mount_dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *er
 {
 	int r = 0;
 
-	/* Before anything else: a lower may be unmounted lazily as soon as the caller returns, and
-	 * the mount point may be a lower. */
+	/* Open all of them before anything else: the caller may unmount a lower lazily as soon as
+	 * it returns, and the mount point may be a lower. */
 	mount_dirs_init(ret);
 	if (o->upper)
 		r = open_one("upperdir", o->upper, &ret->upper, err, err_size);

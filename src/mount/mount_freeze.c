@@ -35,7 +35,7 @@ static bool list_inode(struct listed *l, struct inode *i)
 	return true;
 }
 
-/* Calls fn of each; 0, or what it gave first. Releases the list. */
+/* Call fn for each inode until one fails; returns that error, or 0. Releases the list. */
 static int each_listed(struct listed *l, struct union_fs *t,
 		       int (*fn)(struct union_fs *t, struct inode *i, void *arg), void *arg)
 {
@@ -49,8 +49,8 @@ static int each_listed(struct listed *l, struct union_fs *t,
 	return r;
 }
 
-/* A file that only this descriptor leads to stays what it is. Another name of it would lead to the
- * snapshot, and the map by which a partial one is read goes there. */
+/* A nameless file that a descriptor holds stays readable. But another name of it would lead to the
+ * snapshot, and the map of a partial one moves there. */
 static int check_held(int fd, uint8_t type)
 {
 	struct partial_xattr mark;
@@ -63,8 +63,8 @@ static int check_held(int fd, uint8_t type)
 	return type == DT_REG && source_read_mark(fd, "", &mark, NULL) != 0 ? -EUSERS : 0;
 }
 
-/* The directory that the union shows at a path of the image, as it does in any later image; NULL:
- * none, or -errno in *r. */
+/* Find the directory at a path of the image as the union shows it; later images have it, too. NULL:
+ * there is none, or -errno in *r. */
 static struct inode *find_dir(struct union_fs *t, const char *path, size_t len, int *r)
 {
 	struct inode *dir = t->root;
@@ -93,8 +93,8 @@ static struct inode *find_dir(struct union_fs *t, const char *path, size_t len, 
 	return NULL;
 }
 
-/* What is shown of a lower layer although the upper hides it is found again in its directory
- * (image_hidden.h), if that is where it was. */
+/* A lower file that the upper hides is found again through its directory (image_hidden.h), if it is
+ * still there. */
 static int check_hidden(struct union_fs *t, uint32_t id)
 {
 	struct image_entry *below;
@@ -120,7 +120,7 @@ static int check_orphan(struct union_fs *t, struct inode *i, void *unused)
 	const struct node_slot *s = inode_slot(t, i->id);
 
 	(void)unused;
-	/* Of a stale one there is nothing to show. */
+	/* A stale inode shows nothing. */
 	if (!s || !s->nlookup || i->stage == INODE_STALE)
 		return 0;
 	if (s->held_fd)
@@ -147,8 +147,8 @@ static int let_go(struct union_fs *t, struct inode *i, void *unused)
 	return i->is_held ? -EUSERS : 0;
 }
 
-/* What lost a name and was found by another one is still held by a descriptor, which would be taken
- * for the way to it afterwards, and leads into the snapshot. */
+/* Release the descriptor of an inode that lost one name and was found by another. Later lookups
+ * would use the descriptor, which leads into the snapshot. */
 static int let_named_go(struct union_fs *t)
 {
 	struct listed held = { 0 };
@@ -165,7 +165,7 @@ static int check_orphans(struct union_fs *t)
 	return each_listed(&orphans, t, check_orphan, NULL);
 }
 
-/* A lease for reading is given to nobody while a descriptor or a mapping may write the file. */
+/* The kernel grants no read lease while a descriptor or a mapping may write the file. */
 static int ask_for_lease(int fd)
 {
 	char path[sizeof("/proc/self/fd/-2147483648")];
@@ -179,7 +179,7 @@ static int ask_for_lease(int fd)
 	return fd == 0 ? 0 : errno == EAGAIN || errno == EBUSY ? -ETXTBSY : -ENOLCK;
 }
 
-/* O_PATH: it keeps nobody from a lease. */
+/* Open with O_PATH, which does not prevent a lease. */
 static int open_path_of(int fd)
 {
 	char path[sizeof("/proc/self/fd/-2147483648")];
@@ -198,7 +198,7 @@ static int check_lease(struct union_fs *t, struct inode *i, void *unused)
 	(void)unused;
 	if (r < 0)
 		return -ETXTBSY;
-	/* Of a snapshot already. */
+	/* The file belongs to a snapshot already. */
 	if (!inode_has_upper(i) || inode_is_orphan(i))
 		return 0;
 	fd = upper_pin(t, i);
@@ -206,7 +206,7 @@ static int check_lease(struct union_fs *t, struct inode *i, void *unused)
 		return fd;
 	own = open_path_of(fd);
 	upper_unpin(i);
-	/* Ours may write, and so may one that a job of ours has just now. */
+	/* Our own descriptor may write, and so may one that a background job has open just now. */
 	if (own < 0)
 		return own;
 	return fd_cache_drop_idle(&i->src.fd) ? ask_for_lease(own) : -ETXTBSY;
@@ -219,7 +219,7 @@ static bool list_changing(void *arg, struct inode *i)
 
 	if (i->sync_error)
 		c->error = c->error ?: -EIO;
-	/* One that a dead server left has what that knew of it. */
+	/* An inode of a dead server has only the state that the server had saved. */
 	if (c->error || !inode_is_mapped_past_us(i) || inode_is_orphan(i) ||
 	    (inode_is_resolved(i) && !inode_has_upper(i)))
 		return false;
@@ -240,7 +240,7 @@ static bool list_nameless(void *arg, struct inode *i)
 	return inode_is_orphan(i) && inode_is_regular(i) && i->is_held && list_inode(arg, i);
 }
 
-/* How many names the upper has for a nameless inode; 0 for one that is gone. */
+/* Count the names that the upper has for a nameless inode; 0: it is gone. */
 static int count_links(struct union_fs *t, struct inode *i, nlink_t *ret)
 {
 	int r = lookup_restore(t, i), fd = r == 0 && inode_has_upper(i) ? upper_pin(t, i) : -ENOENT;
@@ -291,8 +291,8 @@ static int pass_by_missing(void *arg, struct inode *parent, const char *name, in
 	return (void)error, pass_by(arg, parent, name, NULL);
 }
 
-/* An inode that a dead server or a snapshot before left is known by one of its names; when that one
- * goes, looking the others up gives it those again. */
+/* An inode left by a dead server or by an earlier snapshot is known by one of its names only. After
+ * that name is removed, looking up the others restores them. */
 static int name_again(struct union_fs *t)
 {
 	static const struct upper_walk_hooks hooks = { .entry = pass_by, .miss = pass_by_missing };
@@ -333,7 +333,7 @@ int mount_freeze_check(struct mount *m)
 	if (r == 0 &&
 	    faccessat(t->upper->rootfd, PUBLISH_PENDING_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		r = -ENOTEMPTY;
-	/* Gives back what keeps a file open for writing and nobody uses. */
+	/* Release unused registrations that keep a file open for writing. */
 	if (r == 0 && t->backing)
 		r = passthrough_table_release_idle(t->backing);
 	r = r ?: check_mappings(t);

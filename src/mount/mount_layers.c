@@ -22,13 +22,13 @@ static bool supports_trusted(const struct layer *l)
 {
 	ssize_t n = xattr_get(l->rootfd, "", "trusted.veneer", NULL, 0);
 
-	/* In doubt yes: attributes that users may write are then not trusted. */
+	/* On an error yes: attributes that users can write are then not trusted. */
 	return n != -EOPNOTSUPP && n != -ENOSYS;
 }
 
-/* By user.* attributes the owner of a file could make it set-uid root, or read by it what only root
- * may. Where the file system has no trusted.*, root's attributes are user.* too. Tools serve no
- * user, and show owners and modes as they are. */
+/* With user.* attributes, the owner of a file could make it set-uid root, or get access to files of
+ * root. Only where the file system has no trusted.* are root's attributes user.*, too. Tools serve
+ * no user, so they show owners and modes as they are. */
 void mount_layers_trust(struct mount *m, struct layer *l)
 {
 	const bool doubts = probe_is_trusted() && !m->opts.is_userxattr;
@@ -60,7 +60,7 @@ struct building {
 	size_t err_size;
 };
 
-/* The directory itself says so: a path may lead elsewhere, by a symlink or "..". */
+/* Check the directory itself, as a path may lead elsewhere through a symlink or "..". */
 static bool is_snapshot_dir(int fd)
 {
 	struct stat above, branches;
@@ -70,7 +70,7 @@ static bool is_snapshot_dir(int fd)
 	       above.st_dev == branches.st_dev && above.st_ino == branches.st_ino;
 }
 
-/* fd is taken over. what: for the sentence. */
+/* fd is taken over. what: a noun for the sentence. */
 static int add(struct building *b, int fd, const char *path, const char *what)
 {
 	const bool may_be_snapshot = fd >= 0 && strstr(path, "/" BRANCH_DIR_NAME "/");
@@ -91,7 +91,7 @@ static int add(struct building *b, int fd, const char *path, const char *what)
 	}
 	mount_layers_trust(b->m, layer);
 	layer->is_frozen = is_snapshot && held == 0;
-	/* A branch has it as a lower layer like any other. */
+	/* A branch has the snapshot as an ordinary lower layer. */
 	if (is_snapshot)
 		snapshot_links_attach(layer);
 	b->l->layers[b->l->n++] = layer;
@@ -112,7 +112,7 @@ static int add_part(struct building *b, int rootfd, const char *path, uint64_t i
 		there = NULL;
 		return fail_memory(b);
 	}
-	/* The chain has it, so nobody removes it. */
+	/* The snapshot is in the chain, so it is not being removed. */
 	return add(b, branch_dir_open(rootfd, id), there, "snapshot");
 }
 
@@ -125,7 +125,7 @@ static int add_snapshot(struct building *b, int rootfd, const char *path, uint64
 	return r;
 }
 
-/* What has moved already into one that was interrupted. */
+/* Add the part of an interrupted snapshot that has already moved. */
 static int add_rest(struct building *b, int rootfd, const char *path, uint64_t id)
 {
 	int r = add_part(b, rootfd, path, id);
@@ -135,14 +135,14 @@ static int add_rest(struct building *b, int rootfd, const char *path, uint64_t i
 	return r;
 }
 
-/* Those that the live part of a layer stands on. is_written: it is this mount's upper, which is
- * locked later; what a crash left is taken back then. */
+/* The live part of a layer, which stands on snapshots. is_written: it is this mount's upper, which
+ * is locked later; its interrupted snapshots are recovered then. */
 struct live_part {
 	int rootfd;
 	const char *path;
 	bool is_written;
-	bool has_head; /* and not what the chain says */
-	uint64_t head; /* found, unless it has one */
+	bool has_head; /* use head instead of the chain's */
+	uint64_t head; /* set from the chain unless has_head */
 };
 
 static int fail_chain(struct building *b, const char *path, int r)
@@ -230,8 +230,7 @@ static int add_upper(struct building *b, struct mount_dirs *dirs)
 			m->snapshot = live.head;
 		return r;
 	}
-	/* A read-only mount of an upper shows it as the topmost of its layers, and touches
-	 * nothing. */
+	/* A read-only mount shows the upper as its topmost layer, and changes nothing. */
 	r = add(b, steal_fd(&dirs->upper), live.path, "upperdir");
 	if (r < 0)
 		return r;

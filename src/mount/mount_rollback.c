@@ -38,7 +38,7 @@ int mount_rollback_image(struct mount *m, struct mount_dirs *dirs, uint64_t head
 	return r;
 }
 
-/* The kernel gives look-ups back by requests, which the mount's threads take in. */
+/* The kernel forgets inodes by requests, which the mount's threads process. */
 static void await_forgets(struct union_fs *t)
 {
 	size_t n = inode_count(t), before = n + 1;
@@ -73,7 +73,7 @@ int mount_rollback_prune(struct mount *m, int fuse_fd)
 	return 0;
 }
 
-/* ---- what is in use ---- */
+/* ---- files in use ---- */
 
 struct listed {
 	struct inode **v; /* referenced */
@@ -109,7 +109,7 @@ struct going_back {
 	uint64_t nbytes;
 };
 
-/* 1, 0 or -errno: the file of the same layer, by the same number. */
+/* Are both entries the same file of one layer with the same inode number? 1, 0 or -errno. */
 static int is_same(struct image *a, struct image_entry *ea, struct image *b, struct image_entry *eb)
 {
 	_cleanup_(closep) int fa = image_open_path(a, ea), fb = image_open_path(b, eb);
@@ -123,7 +123,7 @@ static int is_same(struct image *a, struct image_entry *ea, struct image *b, str
 	       image_ino(a, ea) == image_ino(b, eb);
 }
 
-/* 1, 0 or -errno. */
+/* Does the file stay the same after the rollback? 1, 0 or -errno. */
 static int stays(struct going_back *g, struct inode *i)
 {
 	struct union_fs *t = &g->m->tree;
@@ -164,7 +164,7 @@ static int keep_if_it_changes(struct going_back *g, struct inode *i)
 	const struct node_slot *s = inode_slot(&g->m->tree, i->id);
 	int r;
 
-	/* What is held by a descriptor stays what it is, and what nobody has is looked for. */
+	/* A file held by a descriptor stays as it is; a file that nobody uses is looked up anew. */
 	if (!s || !(s->nlookup || i->n_former) || s->held_fd)
 		return 0;
 	r = lookup_restore(&g->m->tree, i);
@@ -199,7 +199,7 @@ void mount_rollback_cancel(struct mount *m)
 	inode_rollback_cancel(&m->tree);
 }
 
-/* ---- what the kernel has ---- */
+/* ---- names in the kernel's cache ---- */
 
 struct telling {
 	void (*fn)(void *arg, uint64_t node, const char *name);
@@ -219,7 +219,8 @@ static void tell_name(void *arg, uint32_t parent, const char *name, size_t len)
 	to->fn(to->arg, parent, copy);
 }
 
-/* The kernel may remember of any name that there was nothing. 0 or -errno. */
+/* Report every name of the directory, as the kernel may have cached that one does not exist. 0 or
+ * -errno. */
 static int tell_dir(struct union_fs *t, struct inode *dir, struct telling *to)
 {
 	struct lookup_entry e;
@@ -232,7 +233,7 @@ static int tell_dir(struct union_fs *t, struct inode *dir, struct telling *to)
 		return r == -ESTALE ? 0 : r;
 	while ((r = lookup_next(t, dir, &pos, &e)) > 0)
 		to->fn(to->arg, inode_id(dir), e.name);
-	/* It was removed, and a program has it open: it has no names. */
+	/* The directory was removed, and a program has it open: it has no names. */
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -254,7 +255,7 @@ void mount_rollback_each_name(struct mount *m,
 	struct listed copied = { 0 };
 
 	inode_rollback_each_name(&m->tree, tell_name, &to);
-	/* They have no name, and so another number of them. */
+	/* A copied file has no name, so its link count differs. */
 	inode_each(&m->tree, list_copied, &copied);
 	for (size_t k = 0; k < copied.n; k++) {
 		fn(arg, inode_id(copied.v[k]), NULL);

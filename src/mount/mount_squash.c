@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIDY_TRIES 3 /* without memory, say */
+#define TIDY_TRIES 3 /* in case memory is short */
 
-/* How many of the snapshots that the live part stands on are above id; -1: id is none of them. */
+/* The number of snapshots between the live part and id; -1: the live part does not stand on id. */
 static ssize_t place_of(const struct branch_chain *c, uint64_t id)
 {
 	const struct branch_chain_entry *e = branch_chain_by_id(c, c->head);
@@ -50,7 +50,7 @@ struct mount_squash_root {
 	ino_t ino;
 };
 
-/* Of the mount's layers those from the topmost snapshot on. */
+/* Open the layers of the mount, from the topmost of the snapshots down. */
 static int open_image(struct mount *m, struct mount_squash *s, size_t place)
 {
 	struct layer *const *layers;
@@ -124,7 +124,7 @@ int mount_squash_fill(struct mount_squash *s,
 	return r;
 }
 
-/* ---- what is in use ---- */
+/* ---- inodes in use ---- */
 
 struct listed {
 	struct inode **v; /* referenced */
@@ -160,7 +160,7 @@ static int each(struct mount *m, int (*fn)(struct mount *m, struct inode *i, voi
 	return r;
 }
 
-/* What nobody has is looked for. */
+/* Unused inodes are looked up anew. */
 static bool is_in_use(struct mount *m, const struct inode *i)
 {
 	const struct node_slot *s = inode_slot(&m->tree, i->id);
@@ -193,7 +193,8 @@ static int check(struct mount *m, struct inode *i, void *arg)
 		return 0;
 	if (i->stage == INODE_UNRESOLVED)
 		return -EUSERS;
-	/* What lost its name is found behind what hides it, which may be one of them. */
+	/* A file that lost its name is found through the layer that hides it, which may be one of
+	 * the snapshots. */
 	return !inode_is_dir(i) && !inode_has_upper(i) && inode_is_orphan(i) && i->lower &&
 			       i->lower->layer > g->first && i->lower->layer < g->first + g->n
 		       ? -EUSERS
@@ -228,12 +229,12 @@ int mount_squash_publish(struct mount_squash *s)
 	s->fresh = r;
 	s->is_begun = false;
 	s->is_published = true;
-	/* It is a snapshot now, that mounts lock. */
+	/* Unlock it: it is a snapshot now, and mounts lock it. */
 	closep(&s->merge.to);
 	return 0;
 }
 
-/* Until it is done, files show a link too many. */
+/* Until the tidying is done, files show one link too many. */
 static int tidy(const struct mount_squash *s)
 {
 	int r = -ENOMEM;
@@ -248,10 +249,9 @@ void mount_squash_release(struct mount_squash *s)
 	int r = s->is_published ? tidy(s) : 0;
 	bool is_left = r < 0;
 
-	/* The next mount does what could not be put away. */
+	/* The next mount tidies up if this one cannot. */
 	if (r < 0 && r != -EBUSY)
-		log_warn("what is left of snapshots that were merged cannot be removed: %s",
-			 strerror(-r));
+		log_warn("cannot remove the remains of merged snapshots: %s", strerror(-r));
 	if (s->is_begun)
 		is_left = !branch_merge_cancel(s->rootfd);
 	if (is_left)
@@ -277,7 +277,7 @@ const char *mount_squash_reason(int r)
 	case -ENOTDIR:
 		return "the second snapshot does not stand on the first";
 	case -ENOTCONN:
-		return "what it shows does not stand on these snapshots";
+		return "the mount does not stand on these snapshots";
 	case -EBUSY:
 		return "another snapshot, or the upper, stands on one in between";
 	case -EUSERS:

@@ -18,7 +18,7 @@ static void parse_release(struct options_parser *p)
 	buf_release(&p->kernel);
 }
 
-/* Is this an option that mount(8) and systemd read in fstab(5), and pass on all the same? */
+/* Is it an option of fstab(5) for mount(8) and systemd, which they pass on nevertheless? */
 static bool is_for_mount(const char *arg)
 {
 	static const char *const words[] = {
@@ -61,7 +61,7 @@ static int parse_option_list(struct options_parser *p, const char *list)
 		while (*s && *s != ',') {
 			char *closing = *s == '"' && may_quote ? strchr(s + 1, '"') : NULL;
 
-			/* A quote that nothing closes is a part of a name. */
+			/* A quote without a closing one is part of a name. */
 			if (*s == '"')
 				may_quote = closing != NULL;
 			if (closing)
@@ -118,9 +118,9 @@ static int put_source(struct options_parser *p, const char *s)
 	return r;
 }
 
-/* mount -a finds a mount by the source and the mount point of its line in fstab(5). If an engine's
- * path names a container, the source in /proc/mounts names it too; not with share=pages, where
- * several containers have one file system. */
+/* mount -a finds a mount by source and mount point of its line in fstab(5). If an engine's path
+ * names a container, the source in /proc/mounts names it, too. With share=pages it does not, as
+ * several containers share a file system. */
 static int set_source(struct options_parser *p)
 {
 	char id[NAME_MAX + 1], source[sizeof("fuse-overlayfs:") + NAME_MAX];
@@ -134,8 +134,8 @@ static int set_source(struct options_parser *p)
 	return put_source(p, source);
 }
 
-/* After a blank behind a comma, or without -o, these become arguments: ignored, the mount would be
- * another one. */
+/* These became arguments by a blank after a comma, or for lack of -o. Ignoring them would make a
+ * different mount. */
 static bool is_stray(const char *arg)
 {
 	return !strncmp(arg, "lowerdir=", 9) || !strncmp(arg, "upperdir=", 9) ||
@@ -198,13 +198,13 @@ static int check_complete(struct options_parser *p, bool is_root)
 			p, "allow_root and allow_other exclude each other: give one of them");
 	if (p->allows_root && !is_root)
 		return options_fail(
-			p, "allow_root takes a mount by root: this kernel lets in the user who "
-			   "mounts, without an option, "
+			p, "allow_root needs a mount by root: otherwise the kernel admits the "
+			   "mounting user without an option, "
 			   "or everybody, with allow_other");
 	if (o->is_strict && o->n_unknown)
 		return options_fail(p, "unknown option: %s; with strict that is an error",
 				    o->unknown[0]);
-	/* A read-only mount never touches its work directory. */
+	/* A read-only mount does not use its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
 		return options_fail(
 			p, "workdir not specified: an upperdir needs one, a directory on the "
@@ -218,7 +218,7 @@ static int check_complete(struct options_parser *p, bool is_root)
 	return 0;
 }
 
-/* Begin with the defaults; given options come after, and prevail. */
+/* Start with the defaults; the given options follow, and win. */
 static int begin_kernel_words(struct options_parser *p, bool is_root)
 {
 	_cleanup_(buf_release) struct buf given = p->kernel;
@@ -268,7 +268,7 @@ int options_parse(const struct options_argv *a, struct mount_opts *ret, char *er
 		p.o.cow = COW_COPY;
 	if (p.o.share == SHARE_PAGES) {
 		p.o.io = IO_CACHED;
-		/* The kernel keeps locks by inode, which several mounts share. */
+		/* The kernel keeps locks by inode, and several mounts share the inodes. */
 		p.o.locks = LOCKING_SERVER;
 	}
 	p.o.kernel_opts = (char *)steal_ptr(&p.kernel.data);

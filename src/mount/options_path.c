@@ -22,8 +22,8 @@ char *options_path_absolute(const char *cwd, const char *path)
 	return r;
 }
 
-/* Copy s, which ends at `end`, without its escapes. A backslash before a character that needs none
- * is dropped or kept as keeps_lone says; the return tells whether there was one. */
+/* Copy s, which ends at `end`, without its escapes. keeps_lone: keep a backslash before a character
+ * that needs none, instead of dropping it. Returns whether there was one. */
 static bool unescape(const char *s, const char *end, bool keeps_lone, char *ret)
 {
 	bool has_lone = false;
@@ -34,7 +34,8 @@ static bool unescape(const char *s, const char *end, bool keeps_lone, char *ret)
 		while (s + n < end && s[n] == '\\')
 			n++;
 		if (s + n < end && s[n] == ':') {
-			/* Callers disagree on whether one or two of them make a colon literal. */
+			/* Callers disagree whether one or two backslashes make a colon literal, so
+			 * accept both. */
 			size_t rest = n < 2 ? 0 : (n - 1) / 2;
 
 			memset(ret, '\\', rest);

@@ -13,8 +13,8 @@ static bool same_ids(const struct id_maps *a, const struct id_maps *b)
 	       (a->n == 0 || memcmp(a->rows, b->rows, a->n * sizeof(*a->rows)) == 0);
 }
 
-/* Compare the options that change how a lower file or a directory is shown, or what the kernel does
- * with the file system as a whole. */
+/* Compare the options that change the view of a lower file or directory, or the kernel's handling
+ * of the whole file system. */
 bool options_agree(const struct mount_opts *a, const struct mount_opts *b)
 {
 	return same_ids(&a->uids, &b->uids) && same_ids(&a->gids, &b->gids) &&

@@ -27,12 +27,12 @@ _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == 
 	       "set_word stores an int");
 
 struct opt_row {
-	/* "word" is matched whole; "key=" takes what follows as its value. */
+	/* "word" is matched as a whole; "key=" takes the rest as its value. */
 	const char *name;
 	int (*set)(struct options_parser *p, const struct opt_row *row, char *value);
 	size_t field; /* offset in struct mount_opts */
-	const char *form; /* of its value, for messages; set_word chooses among the words between
-			     the bars */
+	const char *form; /* form of the value, for messages; set_word chooses among its words
+			     between bars */
 };
 
 int options_fail(struct options_parser *p, const char *fmt, ...)
@@ -52,7 +52,6 @@ void options_strv_freep(char ***v)
 	free(*v);
 }
 
-/* Takes over s whatever happens. The vector stays NULL-terminated. */
 int options_strv_push(char ***v, size_t *n, char *s)
 {
 	if (!s || array_grow(v, *n + 1) < 0) {
@@ -73,7 +72,7 @@ int options_put_word(struct options_parser *p, const char *word)
 
 /* ---- values ---- */
 
-/* A decimal number, and nothing behind it. */
+/* Parse a decimal number without trailing characters. */
 static bool integer(const char *s, int64_t *ret)
 {
 	char *end;
@@ -176,7 +175,7 @@ static int set_squash_id(struct options_parser *p, const struct opt_row *row, ch
 {
 	int64_t v;
 
-	/* -1 is how 1.x spells "do not", and (uid_t)-1 is nobody's id. */
+	/* 1.x spells "do not squash" as -1; (uid_t)-1 is not an id. */
 	if (!integer(value, &v) || v < -1 || v >= UINT32_MAX)
 		return bad_value(p, row, value);
 	*(int64_t *)((char *)&p->o + row->field) = v;
@@ -206,7 +205,7 @@ static int set_bool(struct options_parser *p, const struct opt_row *row, char *v
 	return 0;
 }
 
-/* The field says the contrary of the option. */
+/* The field is the negation of the option. */
 static int set_not_bool(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	bool *field = (bool *)((char *)&p->o + row->field);
@@ -247,7 +246,7 @@ static int set_redirect_dir(struct options_parser *p, const struct opt_row *row,
 	return 0;
 }
 
-/* The index of the value among the words between the bars of the form; -1: it is none of them. */
+/* The index of the value among the words between the bars of the form; -1: not found. */
 static int word_number(const struct opt_row *row, const char *value)
 {
 	const size_t len = strcspn(value, "|,");
@@ -263,7 +262,7 @@ static int word_number(const struct opt_row *row, const char *value)
 	return -1;
 }
 
-/* A field that is an enumeration in the order of the words. */
+/* Set an enumeration field, whose values are in the order of the words. */
 static int set_word(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	const int k = word_number(row, value);
@@ -274,7 +273,7 @@ static int set_word(struct options_parser *p, const struct opt_row *row, char *v
 	return 0;
 }
 
-/* fuse-overlayfs takes 0 and 1, and its callers do not mind which. */
+/* fuse-overlayfs takes 0 and 1, and its callers accept either result. */
 static int set_writeback(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	char chosen[] = "auto", off[] = "off";
@@ -399,9 +398,9 @@ static int pass_on(struct options_parser *p, const struct opt_row *row, char *va
 	return options_put_word(p, row->name);
 }
 
-/* The kernel has no such option: libfuse gives it allow_other and would refuse others itself, but
- * opens and names in the kernel's cache bypass that. If root mounts, owner and root are one, and
- * the kernel admits the owner alone. */
+/* The kernel has no such option. libfuse passes allow_other and refuses other users itself, but
+ * opens and names in the kernel's cache bypass that check. If root mounts, the owner is root, and
+ * the kernel admits only the owner. */
 static int allow_root(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	(void)row, (void)value;
@@ -495,7 +494,7 @@ static const struct opt_row rows[] = {
 	{ "kernel_cache", ignore, 0, NULL },
 	{ "max_write", ignore, 0, NULL },
 	{ "max_write=", ignore, 0, NULL },
-	/* Some versions of libfuse refuse a session that is given one of these two. */
+	/* Some versions of libfuse refuse a session with one of these two. */
 	{ "diratime", ignore, 0, NULL },
 	{ "nodiratime", ignore, 0, NULL },
 	{ "ro", pass_on_access, 0, NULL },
@@ -551,7 +550,7 @@ __attribute__((format(printf, 2, 3))) static int put(struct buf *b, const char *
 		       ?: buf_put(b, ",", 1);
 }
 
-/* The word of the form that the field stands for. */
+/* Append the word of the form that the field selects. */
 static int put_choice(struct buf *b, const struct opt_row *row, int k)
 {
 	const char *word = row->form;

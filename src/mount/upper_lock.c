@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Two attributes of the upper's root. WORK_ATTR names the `work` that the last writing mount had
- * locked. A mount with the lock of the root, and nobody else, changes it, before it writes
- * anything; without a locked `work` it removes it. Hence:
- *  1. A living mount that had the lock of the root when it began has the `work` locked that
- *     WORK_ATTR names.
- * CONTESTED_ATTR names the `work` of a mount that runs without the lock of the root, as long as it
- * lives in this boot. A mount sets it that has the `work` locked which WORK_ATTR names, and
- *  2. no mount begins while it names another's.
- * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one
- * by the lock of the root and one against it, each writes its own attribute first and reads the
- * other's then: one of them at least sees the other. */
+ * locked. Only a mount with the lock of the root changes it, before its first write; a mount
+ * without a locked `work` removes it. Hence:
+ * 1. A living mount that began with the lock of the root has locked the `work` that WORK_ATTR
+ *    names.
+ *
+ * CONTESTED_ATTR names the `work` of a mount that runs without the lock of the root, for its
+ * lifetime and within this boot. Only a mount that has locked the `work` of WORK_ATTR sets it, and:
+ * 2. No mount begins while it names another mount's.
+ *
+ * By 1 and 2, a mount that has locked that `work` is alone. Two mounts may begin at the same time,
+ * one with the lock of the root and one against it. Each writes its own attribute first and then
+ * reads the other's, so at least one sees the other. */
 #include "veneer/mount/upper_lock.h"
 
 #include "veneer/base/cleanup.h"
@@ -33,8 +35,8 @@
 
 #define WAIT_MS	    5000
 #define STEP_MS	    5
-#define WARN_MS	    200 /* then log it; a mount that is being closed has gone by then */
-#define TAKEOVER_MS 1000 /* then ask its holder to make room */
+#define WARN_MS	    200 /* then log it; by then a mount that is closing has usually gone */
+#define TAKEOVER_MS 1000 /* then ask the holder to give the upper up */
 
 #define WORK_ATTR      UPPER_LOCK_WORK_ATTR
 #define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR
@@ -43,13 +45,13 @@
 
 enum contest { CONTEST_NONE, CONTEST_VOID, CONTEST_OURS, CONTEST_OTHER };
 
-/* The attributes of this mount as they should read; empty: it cannot be named. */
+/* The values that the attributes of this mount should have; empty: it has no identity. */
 struct names {
 	char work[TEXT_SIZE], contested[TEXT_SIZE];
-	char here[TEXT_SIZE]; /* what a CONTESTED_ATTR of this root and this boot begins with */
+	char here[TEXT_SIZE]; /* prefix of a CONTESTED_ATTR of this root and this boot */
 };
 
-/* An identity that no other file ever gets: inode numbers alone are used again. */
+/* An identity that no other file ever gets; inode numbers alone are reused. */
 static bool identify(int fd, char ret[ID_SIZE])
 {
 	struct statfs fs;
@@ -64,8 +66,8 @@ static bool identify(int fd, char ret[ID_SIZE])
 	return true;
 }
 
-/* Read the kernel's boot id: containers of systemd-nspawn have another file mounted on that name.
- */
+/* Read the kernel's boot id. Containers of systemd-nspawn have another file mounted over that
+ * name. */
 static bool find_boot(char ret[BOOT_ID_SIZE])
 {
 	struct statfs fs;
@@ -82,7 +84,7 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 	*ret = (struct names){ .work = "" };
 	if (!identify(rootfd, root))
 		return;
-	/* If the boot is not known, any boot may be this one. */
+	/* If the boot is unknown, any boot may be this one. */
 	snprintf(ret->here, sizeof(ret->here), has_boot ? "%s %s " : "%s ", root, boot);
 	if (l->fd < 0 || !identify(l->fd, work))
 		return;
@@ -91,7 +93,8 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 		snprintf(ret->contested, sizeof(ret->contested), "%s %s %s", root, boot, work);
 }
 
-/* Read an attribute; a text that veneer never writes comes from another program. */
+/* Read an attribute. A value that veneer never writes comes from another program and becomes
+ * "?". */
 static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -107,7 +110,7 @@ static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 	return n < 0 ? (int)n : 0;
 }
 
-/* enum contest or -errno. In a copy of the upper, and after a boot, the attribute is void. */
+/* enum contest or -errno. In a copy of the upper, and after a reboot, the attribute is void. */
 static int read_contest(int rootfd, const struct names *n)
 {
 	char text[TEXT_SIZE];
@@ -122,7 +125,7 @@ static int read_contest(int rootfd, const struct names *n)
 	return *n->contested && !strcmp(text, n->contested) ? CONTEST_OURS : CONTEST_OTHER;
 }
 
-/* Without WORK_ATTR no mount can contest the lock of the root. */
+/* Without WORK_ATTR no mount can contest the lock of the root, so removing it is safe. */
 static int change_work(int rootfd, const char *before, const char *after)
 {
 	int r = *after ? mode_relax_set_xattr(rootfd, WORK_ATTR, after, strlen(after)) : -ENODATA;
@@ -133,7 +136,8 @@ static int change_work(int rootfd, const char *before, const char *after)
 	return r == -ENODATA ? 0 : r;
 }
 
-/* Claim the upper: this mount has the lock of the root. -EAGAIN: another mount contests it. */
+/* Claim the upper for this mount, which has the lock of the root. -EAGAIN: another mount contests
+ * it. */
 static int claim(struct upper_lock *l, int rootfd)
 {
 	char before[TEXT_SIZE];
@@ -166,8 +170,8 @@ static bool is_named(int rootfd, const struct names *n)
 	return read_attr(rootfd, WORK_ATTR, work) == 0 && !strcmp(work, n->work);
 }
 
-/* Contest the upper: another process has the lock of the root. own: this mount's directory in
- * `work`, or "". -EAGAIN: it may be a mount. */
+/* Contest the upper, as another process has the lock of the root. own: this mount's directory in
+ * `work`, or "". -EAGAIN: that process may be a mount. */
 static int contest(struct upper_lock *l, int rootfd, bool is_resumed, const char *own)
 {
 	struct names n;
@@ -177,7 +181,7 @@ static int contest(struct upper_lock *l, int rootfd, bool is_resumed, const char
 	if (!*n.contested || !is_named(rootfd, &n))
 		return -EAGAIN;
 	c = read_contest(rootfd, &n);
-	/* Versions that lock no `work` have a directory of theirs in it locked. */
+	/* Versions that do not lock `work` lock their directory in it. */
 	if (c < 0 || c == CONTEST_OTHER || (!is_resumed && workdir_has_another(l->fd, own)))
 		return -EAGAIN;
 	if (c != CONTEST_OURS &&
@@ -189,7 +193,7 @@ static int contest(struct upper_lock *l, int rootfd, bool is_resumed, const char
 	return l->is_contested ? 0 : -EAGAIN;
 }
 
-/* Can no other user have opened it? */
+/* Is the directory inaccessible to other users? */
 static bool is_private(int fd, int rootfd)
 {
 	struct stat st, root;
@@ -222,7 +226,7 @@ static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_resume
 			       ? contest(l, rootfd, is_resumed, "")
 			       : -EAGAIN;
 	}
-	/* The previous mount unlocks `work` first. */
+	/* The previous mount releases `work` first, so it may be free by now. */
 	if (l->fd < 0 && top >= 0)
 		lock_work(l, top, rootfd);
 	r = claim(l, rootfd);
@@ -266,8 +270,7 @@ static int fail(const struct upper_lock *l, const char *path, int rootfd, int r,
 	char of[32] = "";
 
 	if (r != -EAGAIN) {
-		snprintf(err, err_size,
-			 "cannot note in upperdir %s which workdir it is mounted with: %s", path,
+		snprintf(err, err_size, "cannot record the workdir in upperdir %s: %s", path,
 			 strerror(-r));
 		return r;
 	}
@@ -286,7 +289,7 @@ static int fail(const struct upper_lock *l, const char *path, int rootfd, int r,
 	return -EBUSY;
 }
 
-/* The last mount may still be closing: callers mount again within milliseconds. */
+/* Wait, as the last mount may still be closing: callers mount again within milliseconds. */
 int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs,
 		    char *err, size_t err_size)
 {
@@ -296,7 +299,7 @@ int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct m
 	int r;
 
 	*l = (struct upper_lock){ .fd = is_resumed ? steal_fd(&dirs->lock) : -1 };
-	/* The descriptor keeps the dead server's lock. */
+	/* The descriptor shares the lock of the dead server. */
 	if (is_resumed && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
 		closep(&l->fd);
 	for (int waited = 0;; waited += STEP_MS) {
@@ -320,7 +323,7 @@ void upper_lock_yield(const struct upper_lock *l, int rootfd)
 {
 	if (l->is_contested)
 		return;
-	/* The next mount has to get both. */
+	/* Release both, as the next mount needs both. */
 	if (l->fd >= 0)
 		flock(l->fd, LOCK_UN);
 	flock(rootfd, LOCK_UN);

@@ -12,7 +12,7 @@
 
 #define FIFO_NAME "takeover"
 
-/* Smaller than PIPE_BUF: written and read whole. */
+/* Smaller than PIPE_BUF, so it is written and read as a whole. */
 struct request {
 	uint64_t dev, ino;
 };
@@ -23,9 +23,9 @@ int upper_takeover_listen(int workfd, int sig, int *ret_fd)
 
 	if (mkfifoat(workfd, FIFO_NAME, 0600) < 0)
 		return -errno;
-	/* To poll, for writing too: a fifo that its last writer has closed stays readable. With a
-	 * signal for reading alone: each read of a fifo is a signal to its writers, and this
-	 * process would wake itself for ever. */
+	/* For polling, open it for writing, too: a fifo stays readable after its last writer has
+	 * closed it. For a signal, open it only for reading: each read of a fifo signals its
+	 * writers, so this process would wake itself for ever. */
 	fd = openat(workfd, FIFO_NAME,
 		    (sig ? O_RDONLY : O_RDWR) | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
@@ -55,7 +55,7 @@ static void ask_one(int dirfd, const struct request *q)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
 		return;
-	/* A full pipe holds requests already. */
+	/* If the pipe is full, it holds requests already. */
 	(void)!write(fd, q, sizeof(*q));
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* workdir/work/<name>/ holds one mount's unfinished files; an flock on it says that its mount is
- * alive, since a second mount of the same upper is something callers do.
- * workdir/work/incompat/volatile is overlayfs's mark; the boot it was left in stands in a file in
- * it, so that the same boot may go on. */
+/* workdir/work/<name>/ holds the unfinished files of one mount. An flock on it shows that its mount
+ * is alive, because callers do mount an upper twice. workdir/work/incompat/volatile is overlayfs's
+ * mark. A file in it has the boot id, so that the same boot may go on. */
 #include "veneer/mount/workdir.h"
 
 #include "veneer/base/cleanup.h"
@@ -41,7 +40,8 @@ static void each_name(int dirfd, bool (*fn)(int dirfd, const char *name, void *a
 	closedir(d);
 }
 
-/* Open and lock a dead mount's directory; -1: no mount's directory, or the mount is alive. */
+/* Open and lock the directory of a dead mount. -1: not a mount's directory, or the mount is
+ * alive. */
 static int open_dead(int parent, const char *name)
 {
 	_cleanup_(closep) int fd = -1;
@@ -70,7 +70,8 @@ static bool remove_any(int dirfd, const char *name, void *arg)
 	return true;
 }
 
-/* Is the directory as make_own makes it, and not just removed by a process that had it locked? */
+/* Does the directory still look as make_own made it, and was it not removed by a process that had
+ * it locked? */
 static bool is_as_made(int fd)
 {
 	struct stat st;
@@ -112,7 +113,7 @@ static int make_own(int parent, struct workdir *ret)
 	return 0;
 }
 
-/* Make a directory, or on a full disk reuse that of a dead mount, emptied. */
+/* Make a directory. On a full disk, empty and reuse one of a dead mount. */
 static int find_own(int parent, struct workdir *ret)
 {
 	int r = make_own(parent, ret);
@@ -123,7 +124,7 @@ static int find_own(int parent, struct workdir *ret)
 	each_name(parent, remove_dead, NULL);
 	if (ret->fd >= 0)
 		return 0;
-	/* The directories of dead mounts have freed some room. */
+	/* Removing the directories of dead mounts has freed some room. */
 	return wants_room ? make_own(parent, ret) : r;
 }
 
@@ -155,7 +156,7 @@ int workdir_open(int top, const char *path, struct workdir *ret, char *err, size
 
 bool workdir_adopt(struct workdir *left, struct workdir *ret)
 {
-	/* workdir_open says what is wrong. */
+	/* workdir_open then reports the reason. */
 	if (left->fd < 0 || !is_as_made(left->fd) || faccessat(left->fd, ".", W_OK, 0) < 0) {
 		workdir_leave(left);
 		return false;
@@ -238,8 +239,7 @@ static int make_dir(int parent, const char *name, int *ret)
 	return *ret < 0 ? -errno : 0;
 }
 
-/* Atomic: after a crash between two steps the next mount would believe that the machine went
- * down. */
+/* Write the mark in one step: after a crash in between, the next mount would assume a reboot. */
 static int write_mark(int parent, const char *boot)
 {
 	_cleanup_(closep) int above = -1, dir = -1, fd = -1;
@@ -266,8 +266,7 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 	int r = boot_id_read(boot);
 
 	if (r < 0 && r != -ENOENT) {
-		snprintf(err, err_size, "cannot ask the kernel which boot this is: %s",
-			 strerror(-r));
+		snprintf(err, err_size, "cannot read the kernel's boot id: %s", strerror(-r));
 		return r;
 	}
 	if (fstatat(parent, VOLATILE_MARK, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -319,9 +318,9 @@ bool workdir_has_another(int parent, const char *own)
 	return o.is_found;
 }
 
-/* Move the mark away in one step: a mark without its boot would be one of overlayfs. A new mount
- * makes its directory first and reads the mark then, so either it is found here or it finds no
- * mark. */
+/* Move the mark away in one step: without its boot id it would be a mark of overlayfs. A new mount
+ * makes its directory first and then reads the mark. So either this mount finds the directory, or
+ * the new one finds no mark. */
 void workdir_end_volatile(const struct workdir *w)
 {
 	static const char moved[] = "volatile";

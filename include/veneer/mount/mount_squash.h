@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Neighbouring snapshots of a mount's upper become one: snapshot_merge.h, between branch_merge.h's
- * beginning and end. The mount may be in use while it is filled, and is open nowhere when it is
- * published. */
+/* Squashes neighbouring snapshots of a mount's upper into one: snapshot_merge.h, between the begin
+ * and the end of branch_merge.h. The mount may be in use while the squash is filled, and must be
+ * closed when it is published. */
 #pragma once
 
 #include "veneer/data/snapshot_merge.h"
 #include "veneer/mount/mount.h"
 
-/* It lives on without the mount. */
+/* The squash outlives the mount. */
 struct mount_squash {
-	int rootfd, work_fd; /* its own; -1: none */
+	int rootfd, work_fd; /* duplicates; -1: none */
 	bool is_volatile;
-	bool is_begun; /* and neither published nor cancelled */
+	bool is_begun; /* begun, and neither published nor cancelled */
 	bool is_published;
 	uint64_t *ids; /* of the snapshots, topmost first */
 	size_t n;
 	struct mount_squash_root *roots; /* of the snapshots */
 	struct whiteout_style style;
-	struct image *held; /* while it is filled: as of a mount, so that its layers stay open */
-	int fresh; /* after it was published: what branch_merge_publish gives; -1 */
+	struct image
+		*held; /* the mount's image, held while filling, so that its layers stay open */
+	int fresh; /* after publication: result of branch_merge_publish; else -1 */
 	struct snapshot_merge merge;
 };
 
@@ -28,22 +29,23 @@ struct mount_squash {
 		.rootfd = -1, .work_fd = -1, .fresh = -1, .merge.to = -1, \
 	}
 
-/* Those from `from` up to `to`, as branch_merge_plan; under branch_dir_lock. 0; -EROFS: the mount
- * has no upper that it may write; -ENOTCONN: it does not stand on them; as branch_merge_plan and
- * branch_merge_begin. Release in both cases. */
+/* Begin with the snapshots from `from` up to `to`, as in branch_merge_plan; call it under
+ * branch_dir_lock. 0; -EROFS: the mount has no writable upper; -ENOTCONN: the mount does not stand
+ * on them; or an errno of branch_merge_plan or branch_merge_begin. Release it in every case. */
 int mount_squash_begin(struct mount *m, const char *from, const char *to, struct mount_squash *ret);
-/* Takes long. step: of snapshot_merge.h. As snapshot_merge_run. */
+/* Fill the squash. Takes long. step and errors: see snapshot_merge_run. */
 int mount_squash_fill(struct mount_squash *s,
 		      int (*step)(void *arg, const struct snapshot_merge_progress *p), void *arg);
-/* Of a mount in use, before requests stop: find what a dead server left, while it has its old
- * number. 0 or -errno. */
+/* For a mount in use, before requests stop: resolve the inodes of a dead server, as long as the
+ * layers have their old numbers. 0 or -errno. */
 int mount_squash_settle(struct mount *m);
-/* Requests wait. 0; -EUSERS: a file is in use that would not be seen any more, or that is not found
- * yet; -ENOTCONN: the mount does not stand on them any more. */
+/* Call it when requests wait. 0; -EUSERS: a file is in use that could not be found any more, or is
+ * not resolved yet; -ENOTCONN: the mount does not stand on the snapshots any more. */
 int mount_squash_check(struct mount *m, const struct mount_squash *s);
-/* As branch_merge_publish. Then branch_merge_tidy is called on release. */
+/* Publish the squash; errors as branch_merge_publish. On release branch_merge_tidy is called. */
 int mount_squash_publish(struct mount_squash *s);
-/* What was not published goes, and of what was published what it replaced, which takes long. */
+/* Remove an unpublished squash, or the snapshots that a published one replaced. The latter takes
+ * long. */
 void mount_squash_release(struct mount_squash *s);
-/* The sentence of a failure of any of these. */
+/* A sentence for an error of these functions. */
 const char *mount_squash_reason(int r);
