@@ -20,10 +20,11 @@ struct looking {
 	const struct diff *d;
 	int dirfd;
 	const struct timespec *since;
-	bool is_newer; /* found by a walk */
+	bool is_newer; /* set by a walk */
 };
 
-/* A file system that counts whole seconds is doubted. */
+/* A time without nanoseconds may come from a file system that counts whole seconds, so it counts as
+ * newer. */
 static bool is_newer(const struct looking *l, const struct stat *st)
 {
 	const struct timespec *a = &st->st_ctim, *b = l->since;
@@ -42,7 +43,7 @@ static int look_at(void *arg, int dirfd, const char *name, const struct stat *st
 	return S_ISDIR(st->st_mode);
 }
 
-/* What cannot be looked at may be anything. */
+/* An unreadable directory counts as changed. */
 static int miss(void *arg, const char *name, int error)
 {
 	struct looking *l = arg;
@@ -53,8 +54,8 @@ static int miss(void *arg, const char *name, int error)
 	return 0;
 }
 
-/* A descriptor with O_PATH of what the directory has at a path, and what it is; -ENOENT: nothing,
- * or it is behind a link by now. */
+/* Open the path in the directory with O_PATH, and fill in its stat. -ENOENT: there is nothing, or
+ * it is behind a link by now. */
 static int open_there(const struct looking *l, const char *path, struct stat *ret)
 {
 	_cleanup_(closep) int fd = path_open(l->dirfd, path, O_PATH | O_NOFOLLOW, 0);
@@ -64,7 +65,8 @@ static int open_there(const struct looking *l, const char *path, struct stat *re
 	return fstat(fd, ret) < 0 ? -errno : steal_fd(&fd);
 }
 
-/* 1: what stands at the path was changed, or anything in it if it is a directory that goes. */
+/* 1: the object at the path was changed, or, if it is a directory that will be removed, anything in
+ * it. */
 static int is_changed(struct looking *l, const char *path, bool must_exist)
 {
 	static const struct dir_walk_hooks hooks = { .entry = look_at, .miss = miss };
@@ -79,7 +81,7 @@ static int is_changed(struct looking *l, const char *path, bool must_exist)
 	return r < 0 ? r : l->is_newer;
 }
 
-/* Was the file that a partial one shows through to changed? */
+/* Was the file below a partial one changed? */
 static int check_below(struct looking *l, const struct diff_entry *e, const char *path)
 {
 	_cleanup_(freep) char *own = NULL;
@@ -92,7 +94,7 @@ static int check_below(struct looking *l, const struct diff_entry *e, const char
 	return own ? is_changed(l, own, true) : -ENOMEM;
 }
 
-/* Of a copy, also one that was moved, that which it is a copy of. */
+/* For a copy, even a moved one: was its origin changed? */
 static int check_base(struct looking *l, const struct diff_entry *e)
 {
 	_cleanup_(closep) int fd = -1;
@@ -100,7 +102,7 @@ static int check_base(struct looking *l, const struct diff_entry *e)
 	char origin[PATH_MAX];
 	int r;
 
-	/* What a snapshot has is found by the path that it had, which goes. */
+	/* A file of a snapshot refers to a path in the stack, which may no longer exist. */
 	if (e->type != DT_REG || e->image_entry->layer != 0 || l->d->n_upper > 1)
 		return 0;
 	fd = image_open_path(l->d->full, e->image_entry);
@@ -111,8 +113,8 @@ static int check_base(struct looking *l, const struct diff_entry *e)
 	return r == 1 ? is_changed(l, origin, true) : r;
 }
 
-/* A directory that stays one may have got other names. Owner, mode and attributes are those of the
- * clone afterwards. */
+/* A directory that remains may have got other names meanwhile. Its owner, mode and attributes must
+ * match the clone's. */
 static int check_dir(struct looking *l, const struct diff_entry *e)
 {
 	struct stat st, wanted;
@@ -129,8 +131,8 @@ static int check_dir(struct looking *l, const struct diff_entry *e)
 	return r < 0 ? r : !r;
 }
 
-/* One that was renamed, or got another mode, on the way to a path; of a change in it the
- * modification time would be as new. */
+/* Was the directory on the way to a path renamed, or its mode changed? After a mere change of its
+ * contents, the modification time would be as new as the change time. */
 static int is_exchanged(const struct looking *l, const char *dir)
 {
 	struct stat st;
@@ -144,7 +146,7 @@ static int is_exchanged(const struct looking *l, const char *dir)
 	return !is_newer(l, &st);
 }
 
-/* The directories that the path is in: calls fn for each, unless one of the path before was. */
+/* Call fn for each exchanged directory above the path, except those above the previous path. */
 static ssize_t check_ancestors(const struct looking *l, const char *path, const char *before,
 			       void (*fn)(void *arg, const char *path), void *arg)
 {
@@ -218,15 +220,15 @@ static int by_path(const void *key, const void *entry)
 	return strcmp(key, ((const struct diff_entry *)entry)->path);
 }
 
-/* The directory that the path is in, which is its owner's to change if it is changed itself. 1:
- * this user may not. */
+/* May this user change names in the directory? Its owner may if the directory itself is changed,
+ * too. 1: no. */
 static int is_closed(const struct diff *d, int rootfd, const char *dir)
 {
 	_cleanup_(closep) int fd = path_open(rootfd, dir, O_PATH | O_DIRECTORY, 0);
 	char self[sizeof("/proc/self/fd/-2147483648")];
 	struct stat st;
 
-	/* It is to be made. */
+	/* The directory will be created. */
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd;
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);

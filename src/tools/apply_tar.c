@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is no directory is made under a name beside its own, which no layer shows, gets all that it
- * is to have, and is renamed. One that a kill leaves there is in the way of the same entry next
- * time, and goes. Directories get modes and times when everything is in them.
+/* An object that is not a directory is created under a reserved name beside its own, gets its
+ * contents and attributes, and is renamed. Layers never show the reserved name. A crash may leave
+ * it behind; the same entry then removes it at the next run. Directories get modes and times last,
+ * when they are complete.
  *
- * Others may write in the directory, too: all is done on descriptors that were opened beneath it
- * without following a link. Hence the library reads the archive, and does not write the files. */
+ * Other programs may write in the directory, too. So everything is done on descriptors opened
+ * beneath it without following a link. Hence libarchive only reads the archive, and does not write
+ * files. */
 #include "veneer/tools/apply.h"
 
 #include "archive_library.h"
@@ -30,7 +32,7 @@
 #include <sys/stat.h>
 
 #define STEP_BYTES ((size_t)1 << 20)
-#define HOLE_BYTES 4096u /* so many zeros at their multiple are left out */
+#define HOLE_BYTES 4096u /* aligned runs of so many zeros become holes */
 #define NEW_NAME   ".wh..wh.apply"
 
 /* clang-format off */
@@ -55,21 +57,22 @@ struct touched {
 struct extracting {
 	struct archive *from;
 	int dirfd;
-	dev_t dev; /* of dirfd: what is mounted in it is not synced with it */
-	struct timespec since; /* when the archive was made */
+	dev_t dev; /* of dirfd; file systems mounted in it are synced separately */
+	struct timespec since; /* time of the archive */
 	void (*left)(void *arg, const char *path);
 	void *arg;
-	struct archive_entry **dirs; /* owned; their attributes are still to be set */
+	struct archive_entry **dirs; /* owned; their attributes are set last */
 	size_t n, cap;
-	struct touched *touched; /* owned: files that lost a name here, hence their change time */
+	struct touched *touched; /* owned: files with a new change time because one of their names
+				    was removed here */
 	size_t n_touched, cap_touched;
 };
 
-/* Where an entry goes. */
+/* The parent directory and the name of an entry. */
 struct place {
 	int dirfd; /* -1: not open */
 	char *path; /* of the entry */
-	const char *name; /* in it */
+	const char *name; /* last component of path */
 };
 
 static void place_release(struct place *p)
@@ -102,14 +105,14 @@ static int check(struct archive *a, int r)
 	return r > 0 ? -r : -EIO;
 }
 
-/* ---- what goes ---- */
+/* ---- removal ---- */
 
 static bool is_before(const struct timespec *a, const struct timespec *b)
 {
 	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
-/* Somebody changed it, or put it there, after the archive was made. */
+/* Was the object changed or created after the archive was made? */
 static bool is_changed_since(const struct extracting *x, const struct stat *st)
 {
 	if (is_before(&st->st_ctim, &x->since))
@@ -120,7 +123,7 @@ static bool is_changed_since(const struct extracting *x, const struct stat *st)
 	return true;
 }
 
-/* A name of a file goes that may have others. */
+/* Remember a file with further names: removing one name changes its change time. */
 static int note_touched(struct extracting *x, const struct stat *st)
 {
 	if (S_ISDIR(st->st_mode) || st->st_nlink < 2 || is_changed_since(x, st))
@@ -142,7 +145,7 @@ static int look_at(void *arg, int dirfd, const char *name, const struct stat *st
 
 	(void)dirfd;
 	(void)name;
-	/* A directory's time is new, too, where something of it went already. */
+	/* The time of a directory is new as soon as one of its entries was removed. */
 	s->is_found |= !S_ISDIR(st->st_mode) && is_changed_since(s->x, st);
 	return S_ISDIR(st->st_mode);
 }
@@ -154,7 +157,7 @@ static int miss(void *arg, const char *name, int error)
 	return error;
 }
 
-/* Anything in the directory. 1, 0 or -errno. */
+/* Was anything in the directory changed? 1, 0 or -errno. */
 static int has_changed_inside(const struct extracting *x, int dirfd, const char *name)
 {
 	static const struct dir_walk_hooks hooks = { .entry = look_at,
@@ -168,7 +171,7 @@ static int has_changed_inside(const struct extracting *x, int dirfd, const char 
 	return r < 0 ? r : s.is_found;
 }
 
-/* 1: it stays, as somebody changed it. */
+/* 1: it stays, because it was changed meanwhile. */
 static int remove_at(struct extracting *x, int dirfd, const char *name)
 {
 	struct stat st;
@@ -188,7 +191,7 @@ static int remove_at(struct extracting *x, int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
 }
 
-/* What is there since may be of this, or of a call before: it is not said of. */
+/* A newer object may come from this run or an earlier one, so it is not reported. */
 static int remove_child(void *arg, int dirfd, const char *name, const struct stat *st)
 {
 	int r = remove_at(arg, dirfd, name);
@@ -208,7 +211,7 @@ static int empty(struct extracting *x, int dirfd)
 
 /* ---- attributes ---- */
 
-/* What a file system cannot have, or this user may not give, is said and left out. */
+/* An attribute that the file system lacks, or this user may not set, is skipped with a warning. */
 static int settle(int r, const char *path, const char *what)
 {
 	if (r != -EPERM && r != -EOPNOTSUPP && r != -EINVAL)
@@ -230,7 +233,7 @@ static bool has_attr(struct archive_entry *e, const char *wanted)
 	return false;
 }
 
-/* Those of the object before, and an access list that its directory gave it. */
+/* Remove attributes of the previous object, and an access ACL inherited from the directory. */
 static int remove_xattrs(struct archive_entry *e, int fd)
 {
 	_cleanup_(freep) char *names = NULL;
@@ -270,7 +273,7 @@ static int set_owner(struct archive_entry *e, int fd, const char *path)
 	return r;
 }
 
-/* fd may be O_PATH. The owner first: giving a file away takes capabilities and set-uid bits. */
+/* fd may be O_PATH. Set the owner first: changing it clears capabilities and set-uid bits. */
 static int set_attributes(struct archive_entry *e, int fd, const char *path)
 {
 	const struct timespec times[] = { { .tv_nsec = UTIME_OMIT },
@@ -289,7 +292,7 @@ static int set_attributes(struct archive_entry *e, int fd, const char *path)
 	return r;
 }
 
-/* ---- what is no directory ---- */
+/* ---- objects other than directories ---- */
 
 static bool is_zero(const char *p, size_t n)
 {
@@ -329,7 +332,7 @@ static int write_data(struct extracting *x, struct archive_entry *e, int fd)
 	return r == 0 && end != size ? -EIO : r;
 }
 
-/* A descriptor of what was made. */
+/* Returns a descriptor of the new file. */
 static int make_file(struct extracting *x, struct archive_entry *e, int dirfd)
 {
 	_cleanup_(closep) int fd =
@@ -349,7 +352,7 @@ static int make_other(struct archive_entry *e, int dirfd)
 	return r == -1 ? -errno : r;
 }
 
-/* Another name of a file that came before. */
+/* Make a further name of an earlier file. */
 static int make_link(const struct extracting *x, const char *from, int dirfd)
 {
 	_cleanup_(place_release) struct place p = { .dirfd = -1 };
@@ -382,7 +385,7 @@ static int replace(const struct place *p)
 {
 	if (renameat(p->dirfd, NEW_NAME, p->dirfd, p->name) < 0)
 		return -errno;
-	/* Two names of one file are left as they are. */
+	/* rename does nothing if both names are links to one file. */
 	return unlinkat(p->dirfd, NEW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
@@ -402,7 +405,7 @@ static int extract_file(struct extracting *x, struct archive_entry *e, const str
 
 /* ---- directories ---- */
 
-/* Its owner may make names in it until it has its mode. */
+/* Let the owner create names until the directory gets its final mode. */
 static int let_in(int fd)
 {
 	char self[sizeof("/proc/self/fd/-2147483648")];
@@ -439,7 +442,7 @@ static int extract_dir(struct extracting *x, struct archive_entry *e, const stru
 	return fd < 0 ? -errno : let_in(fd);
 }
 
-/* Without the slash that an archive puts behind a directory. */
+/* The path without the trailing slash of a directory. */
 static char *plain_path(struct archive_entry *e)
 {
 	char *path = strdup(lib.archive_entry_pathname(e) ?: "");
@@ -461,7 +464,7 @@ static int end_dir(const struct extracting *x, struct archive_entry *e)
 
 /* ---- the archive ---- */
 
-/* What this, or a call before, put there has the time that the archive says. */
+/* An object from this run or an earlier one has the modification time of the archive. */
 static bool is_written_since(const struct extracting *x, struct archive_entry *e,
 			     const struct place *p)
 {
@@ -499,7 +502,7 @@ static int extract_entry(struct extracting *x, struct archive_entry *e)
 		: path_is_plain(path, strlen(path)) ? place_open(x, path, &p)
 						    : -EINVAL;
 
-	/* Somebody removed the directory, or made something else of it. */
+	/* The directory was removed or replaced meanwhile. */
 	if (r == -ENOENT || r == -ENOTDIR)
 		r = 1;
 	if (r == 0 && !strncmp(p.name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* apply_tar.c of a program without libarchive (-Darchive=disabled). */
+/* apply_tar.c of a build without libarchive (-Darchive=disabled). */
 #include "veneer/tools/apply.h"
 
 #include "veneer/base/log.h"

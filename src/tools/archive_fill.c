@@ -31,15 +31,15 @@ int archive_fill_stat(struct archive_entry *to, const struct stat *st)
 	lib.archive_entry_set_mode(to, st->st_mode);
 	lib.archive_entry_set_uid(to, st->st_uid);
 	lib.archive_entry_set_gid(to, st->st_gid);
-	/* Before 1970 without the fraction: the library would write -0.5 s as "-1.5". */
+	/* Drop the fraction before 1970: the library would write -0.5 s as "-1.5". */
 	lib.archive_entry_set_mtime(to, t->tv_sec, t->tv_sec < 0 ? 0 : t->tv_nsec);
 	lib.archive_entry_set_rdev(to,
 				   S_ISBLK(st->st_mode) || S_ISCHR(st->st_mode) ? st->st_rdev : 0);
 	return 0;
 }
 
-/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which
- * hardly any program reads. */
+/* A keyword of PAX is ASCII without "=". The library encodes other bytes and "%" as %XX, which
+ * hardly any program decodes. */
 static bool is_keyword(const char *attr)
 {
 	for (; *attr; attr++)

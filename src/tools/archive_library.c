@@ -15,6 +15,6 @@ void *archive_library_open(void)
 
 int archive_library_lacks(void)
 {
-	log_error("an archive takes %s: %s", LIBRARY, dlerror() ?: "it is another one");
+	log_error("archives need %s: %s", LIBRARY, dlerror() ?: "this is another library");
 	return -ENOENT;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libarchive, loaded when an archive is wanted, and not linked: with what it brings along each
+/* libarchive, loaded only when an archive is wanted, and not linked: with its dependencies each
  * mount would take twice as long to start. */
 #pragma once
 
@@ -9,8 +9,8 @@
 #define ARCHIVE_LIBRARY_DECLARE(name) __typeof__(name) *name;
 #define ARCHIVE_LIBRARY_FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 
-/* For CALLS(CALL), a list of functions: a structure `lib` with them, and load(), which fills it. 0,
- * or -ENOENT after a sentence on standard error. */
+/* For CALLS(CALL), a list of functions: defines a structure `lib` with them, and load(), which
+ * fills it. load() returns 0, or -ENOENT after a sentence on standard error. */
 #define ARCHIVE_LIBRARY_LOADER(CALLS)                                        \
 	static struct {                                                      \
 		bool is_there;                                               \
@@ -26,7 +26,7 @@
 		return lib.is_there ? 0 : archive_library_lacks();           \
 	}
 
-/* For dlsym. NULL: it is not there. */
+/* A handle for dlsym. NULL: the library is not installed. */
 void *archive_library_open(void);
-/* After a sentence on standard error: -ENOENT. */
+/* Print a sentence on standard error, and return -ENOENT. */
 int archive_library_lacks(void);

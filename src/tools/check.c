@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The map is read by the rules alone first; only one that keeps them is then asked about files.
- * Repairs come last, when the whole layer was seen, since an entry without a file can only be told
- * by all files. */
+/* The map is first checked by its own rules; only a sound one is then compared with the files.
+ * Repairs come last, after the whole layer was read, since an unused entry can be told only with
+ * all files known. */
 #include "veneer/tools/check.h"
 
 #include "check_map.h"
@@ -36,15 +36,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* In the layer, for the temporary half of a map that has to be written anew. */
+/* directory in the layer for the temporary half of a map that is being rewritten */
 #define REPAIR_DIR ".wh..wh.check"
 
-/* A partial file that was seen, and what of its entry is to be repaired. */
+/* A partial file, and the repairs that its entry needs. */
 struct seen {
 	file_id_t id;
 	ino_t ino;
 	char *path;
-	bool is_long; /* own blocks behind its end */
+	bool is_long; /* has own blocks beyond its end */
 	uint64_t size;
 };
 
@@ -53,13 +53,13 @@ struct check {
 	struct image *below;
 	struct check_report_place at;
 	struct mapfile *map; /* NULL: none, or damaged */
-	bool has_damaged_map; /* nothing in it can be believed */
-	bool is_map_damaged; /* it has to be written anew */
+	bool has_damaged_map; /* nothing in the map can be trusted */
+	bool is_map_damaged; /* the map has to be rewritten */
 	bool repairs, salvages;
-	bool has_missed; /* not all could be looked at */
+	bool has_missed; /* some directories could not be read */
 	struct seen *seen;
 	size_t nseen, cap;
-	file_id_t *lost; /* entries that no file carries */
+	file_id_t *lost; /* entries without a file */
 	size_t nlost;
 	struct check_result s;
 };
@@ -169,8 +169,8 @@ static void check_lower(struct check *c, const struct layer_walk_entry *e,
 				 "its lower file %s is a damaged partial file itself", path);
 }
 
-/* Of a version of veneer that made none, or lost by a copy of the layer, as by a tar without
- * trusted.*. */
+/* The guard is missing if an older version of veneer made the file, or a copy of the layer lost it,
+ * such as a tar without trusted.*. */
 static void check_guard(struct check *c, const struct layer_walk_entry *e)
 {
 	_cleanup_(closep) int fd = -1;
@@ -188,8 +188,8 @@ static void check_guard(struct check *c, const struct layer_walk_entry *e)
 		check_report_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
-/* The file gets bytes of the lower one for good, so each of its writers could have read them. A
- * seal does not help: it does not tell a hole that a writer made. */
+/* May the file permanently get bytes of the lower file? Each of its writers must be able to read
+ * those. A seal does not help, as it does not reveal a hole that a writer made. */
 static bool may_have(const struct partial_xattr *m, int fd, const struct stat *low)
 {
 	struct stat up;
@@ -220,8 +220,8 @@ static bool salvage(struct check *c, const struct layer_walk_entry *e,
 	return true;
 }
 
-/* A file without an entry becomes ordinary if it has bytes in each block of the lower file; with
- * --salvage, others too. */
+/* Make a file without an entry ordinary, if it has data in each block of the lower file; with
+ * --salvage also otherwise. */
 static bool rescue(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
 {
 	_cleanup_(closep) int fd = -1;
@@ -231,7 +231,7 @@ static bool rescue(struct check *c, const struct layer_walk_entry *e, const stru
 		return false;
 	fd = openat(e->dirfd, e->name,
 		    (c->salvages ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	/* The name may be another file's by now. */
+	/* The name may belong to another file by now. */
 	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id ||
 	    now.uuid_low != m->uuid_low || now.lower_size != m->lower_size)
 		return false;
@@ -272,7 +272,7 @@ static int check_partial(struct check *c, const struct layer_walk_entry *e,
 	return 0;
 }
 
-/* A file of overlayfs's, all bytes of which are a lower file's; or a guard without a mark. */
+/* Check a metacopy file of overlayfs, whose data is in a lower file, or a guard without a mark. */
 static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 {
 	struct image_entry *dir = e->dir, *base = NULL;
@@ -285,7 +285,7 @@ static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 				 "guarded as a partial file, but its mark is gone");
 	else if (r < 0)
 		check_report_say(&c->at, "metacopy", e->path,
-				 "a metacopy file, of which nobody knows where its data is");
+				 "a metacopy file whose lower file cannot be found out");
 	if (r <= 0 || !c->below)
 		return;
 	if (*origin == '/')
@@ -338,7 +338,7 @@ static bool is_known_attr(const char *attr)
 	return false;
 }
 
-/* The attribute says nothing there, to any program. */
+/* Remove the mark: on other files than directories it means nothing to any program. */
 static void drop_opaque(struct check *c, const struct layer_walk_entry *e, const char *attr)
 {
 	check_report_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)",
@@ -365,7 +365,7 @@ static void check_attrs(struct check *c, const struct layer_walk_entry *e)
 			drop_opaque(c, e, a);
 }
 
-/* Other programs may think of it otherwise, so that nothing can be put right. */
+/* Programs may disagree on the meaning, so there is no repair. */
 static void check_hidden(struct check *c, const struct layer_walk_entry *e)
 {
 	struct stat st;
@@ -381,8 +381,8 @@ static bool is_known_name(const struct layer_walk_entry *e)
 {
 	static const char *const prefixes[] = {
 		PUBLISH_PENDING_NAME, REPAIR_DIR,     MAPFILE_DAMAGED_NAME, BRANCH_DIR_NAME,
-		".wh..wh.flatten",    ".wh..wh.#", /* left by one of us that was killed */
-		".wh..wh.aufs",	      ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
+		".wh..wh.flatten",    ".wh..wh.#", /* left by a tool that was killed */
+		".wh..wh.aufs",	      ".wh..wh.plnk", ".wh..wh.orph", /* of aufs */
 	};
 
 	if (!strcmp(e->path, MAPFILE_NAME))
@@ -393,7 +393,7 @@ static bool is_known_name(const struct layer_walk_entry *e)
 	return false;
 }
 
-/* Compare the directory's entries with what is merged into it. */
+/* Compare the directory's entries with the lower directory. */
 static int check_dir(struct check *c, const struct layer_walk_entry *e, void **ret_dir)
 {
 	_cleanup_(closep) int fd =
@@ -422,7 +422,7 @@ static int check_dir(struct check *c, const struct layer_walk_entry *e, void **r
 		r = dir ? image_lookup(c->below, dir, redirect, &merged) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
 		check_report_say(&c->at, "unreadable", e->path,
-				 "what is merged into it cannot be looked at: %s", strerror(-r));
+				 "the directory below it cannot be read: %s", strerror(-r));
 	if (r < 0 || merged->type != DT_DIR)
 		merged = NULL;
 	if (!merged && kind == WHITEOUT_DIR_REDIRECTED)
@@ -533,7 +533,7 @@ static int repair_entries(struct check *c, struct mapfile *map)
 			continue;
 		check_report_repaired(&c->at, "behind-end", s->path, "the map goes to its end now");
 	}
-	/* All that is on the disk now, so that the repair cannot be undone by a power cut. */
+	/* Sync first, so that a power cut cannot undo the repair. */
 	if (syncfs(c->layer->rootfd) < 0)
 		return -errno;
 	return mapfile_mark_clean(map);
@@ -560,7 +560,7 @@ static int repair(struct check *c)
 		layer_unref(l);
 	}
 	rmtree(c->layer->rootfd, REPAIR_DIR);
-	/* A newer version wrote it. */
+	/* A newer version wrote the map. */
 	if (r == -EUCLEAN)
 		return 0;
 	if (r == 0 && c->is_map_damaged)
@@ -586,10 +586,9 @@ static void check_map_links(struct check *c)
 
 	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    S_ISREG(st.st_mode) && st.st_nlink > 1)
-		check_report_say(
-			&c->at, "map-links", MAPFILE_NAME,
-			"the map has %ju names: what is written by another one destroys it",
-			(uintmax_t)st.st_nlink);
+		check_report_say(&c->at, "map-links", MAPFILE_NAME,
+				 "the map has %ju names: a write through another one destroys it",
+				 (uintmax_t)st.st_nlink);
 }
 
 int check_layer(struct layer *l, struct image *below, enum check_mode mode,

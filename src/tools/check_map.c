@@ -21,7 +21,7 @@ static int damaged(struct check_map *c, uint64_t off, const char *rule)
 	return -EUCLEAN;
 }
 
-/* The log ends at rd->off. Nobody was ever told that what is behind it is there. */
+/* Cut the log at its end, rd->off. The bytes after it were never acknowledged. */
 static int cut(struct check_map *c, int fd)
 {
 	if (ftruncate(fd, (off_t)c->off) < 0 || fdatasync(fd) < 0)
@@ -31,14 +31,14 @@ static int cut(struct check_map *c, int fd)
 	return 0;
 }
 
-/* The log has been read to its end, at rd->off. 1: look again. */
+/* Check the end of the log, at rd->off. 1: look again. */
 static int check_end(struct check_map *c, struct journal_reader *rd, const struct table *t,
 		     const struct format_map_header *h, bool repairs, bool is_last)
 {
 	const char *why;
 	int end = journal_end_check(rd, t, h, &why), r;
 
-	/* After a power cut anything may stand there. */
+	/* After a power cut any bytes may follow the end. */
 	r = end < 0 ? end : t->in_session ? session_epoch_is_of(t) : 1;
 	if (r < 0 || (r == 0 && end == 0))
 		return r;

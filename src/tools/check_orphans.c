@@ -23,7 +23,7 @@ struct places {
 	bool repairs;
 };
 
-/* name "": dir itself. */
+/* name "": the directory itself. */
 static char *join(char ret[PATH_MAX], const char *dir, const char *name)
 {
 	snprintf(ret, PATH_MAX, "%s%s%s", dir, *name ? "/" : "", name);
@@ -38,7 +38,7 @@ static void say(struct places *p, const char *code, const char *dir, const char 
 	check_report_say(p->at, code, join(path, dir, name), "%s", what);
 }
 
-/* Has it gone? */
+/* Report the repair if the entry is gone. */
 static void note_repair(struct places *p, const char *code, int dirfd, const char *entry,
 			const char *dir, const char *name)
 {
@@ -49,7 +49,7 @@ static void note_repair(struct places *p, const char *code, int dirfd, const cha
 		check_report_repaired(p->at, code, join(path, dir, name), "removed");
 }
 
-/* Call fn for each entry of the directory. 0 also when there is none. */
+/* Call fn for each entry of the directory. 0, also if it does not exist. */
 static int each_entry(int dirfd, const char *name,
 		      void (*fn)(struct places *p, int fd, const char *name), struct places *p)
 {
@@ -72,7 +72,7 @@ static int each_entry(int dirfd, const char *name,
 
 /* ---- copies of hard-linked files ---- */
 
-/* Says the entry what it is a copy of, so that the next mount can give it all of its names? */
+/* Does the entry record its origin? Then the next mount can give it all of its names. */
 static bool says_origin(int fd, const char *name, const struct stat *st)
 {
 	char origin[PATH_MAX];
@@ -96,7 +96,7 @@ static void check_pending(struct places *p, int fd, const char *name)
 		return;
 	}
 	say(p, "copy-left", PUBLISH_PENDING_NAME, name,
-	    st.st_nlink > 1 ? "does not say what it is a copy of"
+	    st.st_nlink > 1 ? "a copy without a record of its origin"
 			    : "a copy that got no name before its mount ended");
 	if (!p->repairs)
 		return;
@@ -107,7 +107,7 @@ static void check_pending(struct places *p, int fd, const char *name)
 	note_repair(p, "copy-left", fd, name, PUBLISH_PENDING_NAME, name);
 }
 
-/* Gone where nothing is left in it; a mount that ends removes it. */
+/* Remove the empty directory, as a mount does when it ends. */
 static void remove_empty(struct places *p, int rootfd)
 {
 	if (p->repairs && p->at->s->found == p->at->s->repaired)
@@ -156,7 +156,7 @@ static void check_work_entry(struct places *p, int fd, const char *name)
 	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
 		return;
 	own = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* The directory belongs to a mount that lives. */
+	/* The directory belongs to a living mount. */
 	if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) < 0)
 		return;
 	say(p, "mount-left", "work", name, "left by a mount that was killed");

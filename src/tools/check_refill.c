@@ -18,9 +18,9 @@
 struct refill {
 	int fd;
 	struct source *low;
-	uint64_t size; /* what may be the lower file's, from the start */
-	blk_t next; /* nothing before it is missing */
-	uint64_t bytes; /* brought in */
+	uint64_t size; /* limit of the lower file's data */
+	blk_t next; /* all blocks before this one are done */
+	uint64_t bytes; /* copied in so far */
 	char *buf;
 };
 
@@ -39,8 +39,8 @@ static int fill_to(struct refill *f, uint64_t end)
 	return r;
 }
 
-/* Runs of blocks with bytes come in ascending order: what lies between them and behind has been
- * read. */
+/* Runs of blocks with data come in ascending order; the gaps between them are filled from the lower
+ * file. */
 static int fill_before(void *arg, blk_t blk, blk_t n)
 {
 	struct refill *f = arg;
@@ -51,8 +51,8 @@ static int fill_before(void *arg, blk_t blk, blk_t n)
 	return r;
 }
 
-/* Writing takes the capability of a file and may take its set-id bits. Another writer may have
- * written meanwhile, and lost them rightly: they come back only where there can be none. */
+/* Writing clears the capability of a file and may clear its set-id bits. Another writer may have
+ * written meanwhile and cleared them rightly, so restore them only if there can be none. */
 static int put_back(int fd, const struct stat *st, const char *capability, ssize_t len)
 {
 	const bool has_one_writer = st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the parts of `check` say what they found. */
+/* Reports of the parts of `check`. */
 #pragma once
 
 #include "veneer/tools/check.h"
@@ -7,15 +7,15 @@
 struct check_report_place {
 	const struct check_hooks *hooks;
 	const char *layer;
-	struct check_result *s; /* counts it */
+	struct check_result *s; /* counts the reports */
 };
 
-/* Something is wrong with what is at path; fmt says what, in one line. Without memory only its code
- * is told. */
+/* Report a fault at path; fmt describes it in one line. Without memory only its code is
+ * reported. */
 __attribute__((format(printf, 4, 5))) void check_report_say(const struct check_report_place *p,
 							    const char *code, const char *path,
 							    const char *fmt, ...);
-/* Report a repair of what was found by that code. */
+/* Report the repair of a fault with that code. */
 __attribute__((format(printf, 4, 5))) void check_report_repaired(const struct check_report_place *p,
 								 const char *code, const char *path,
 								 const char *fmt, ...);

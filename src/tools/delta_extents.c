@@ -10,14 +10,14 @@
 #include <dirent.h>
 #include <string.h>
 
-/* A smaller gain is not worth a mark, an entry of the map and a look at the base. */
+/* in bytes; a smaller gain is not worth a mark, an entry of the map and a lookup of the base */
 #define BASE_MIN (16u << 10) /* bytes */
-/* A mark with a longer path, and its seal, may have no room beside other attributes (ext4). */
+/* A mark with a longer path, and its seal, may not fit beside other attributes (ext4). */
 #define BASE_PATH_MAX 1024
 
 struct finding {
 	struct delta_extents *x;
-	struct source *top, *base; /* base: of the parts of top the first in a layer below */
+	struct source *top, *base; /* base: the first part of top that is in a layer below */
 	uint64_t size;
 };
 
@@ -67,7 +67,7 @@ static bool is_there(struct image *below, const char *path, const struct source 
 	       base->path && !strcmp(s->path, base->path);
 }
 
-/* last: the part right above the base; NULL: none. */
+/* last: the part directly above the base; NULL: none. */
 static int find_path(struct finding *f, struct image *below, struct source *last, const char *path)
 {
 	char by_mark[PATH_MAX];
@@ -120,7 +120,8 @@ static bool is_of_base(const struct finding *f, const struct source *s)
 	return false;
 }
 
-/* The blocks of a range of the base that a map can tell; the rest of the last one is data. */
+/* Put the blocks of a range of the base that a map can describe; the rest of the last block is
+ * data. */
 static int put_base(struct finding *f, uint64_t off, uint64_t end, uint64_t *ret_end)
 {
 	const uint64_t whole = end & ~(uint64_t)(BLK_BYTES - 1);
@@ -140,13 +141,13 @@ static int put_run(struct finding *f, const struct run *run, uint64_t *ret_end)
 	*ret_end = end;
 	if (run->src && is_of_base(f, run->src))
 		return put_base(f, run->off, end, ret_end);
-	/* A block that one of several parts cuts off. */
+	/* Extend the run to a whole block, where another part cuts it off. */
 	if (run->src)
 		*ret_end = MIN((end + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1), f->size);
 	return put(f, run->src ? DELTA_EXTENT_DATA : DELTA_EXTENT_ZEROS, run->off, *ret_end);
 }
 
-/* [off, end) is data, but for its holes. */
+/* [off, end) is data, except its holes. */
 static int put_data(struct finding *f, uint64_t off, uint64_t end)
 {
 	int r = 0;

@@ -62,7 +62,7 @@ static int put_name(struct buf *b, const char *name, bool is_written)
 	return put_text(b, copy);
 }
 
-/* In whatever order they are. */
+/* The sum does not depend on the order of the attributes. */
 static int put_xattrs(struct buf *b, struct archive_entry *e, bool is_written)
 {
 	_cleanup_(buf_release) struct buf one = { 0 };
@@ -82,13 +82,13 @@ static int put_xattrs(struct buf *b, struct archive_entry *e, bool is_written)
 	return r ?: buf_put_u64(b, all);
 }
 
-/* But for empty ranges, which the library adds. */
+/* Leave out empty ranges, which the library adds. */
 static int put_sparse(struct buf *b, struct archive_entry *e)
 {
 	la_int64_t off, len;
 	int r = 0;
 
-	/* Where that gives 0 libarchive 3.6 has freed what the other would read. */
+	/* If reset returns 0, libarchive 3.6 has freed the list that sparse_next would read. */
 	if (!lib.archive_entry_sparse_reset(e))
 		return 0;
 	while (r == 0 && lib.archive_entry_sparse_next(e, &off, &len) == 0)

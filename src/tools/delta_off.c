@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* delta_send.c and delta_receive.c of a program without libarchive (-Darchive=disabled). */
+/* delta_send.c and delta_receive.c of a build without libarchive (-Darchive=disabled). */
 #include "veneer/tools/delta.h"
 
 #include "sha256_library.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An entry counts when the record of the next one has the sum of all before. It is made only then:
- * of what was received last when a stream breaks the layer has nothing, but for the data of a file
- * that has no name yet. So a stream is resumed with that entry. */
+/* An entry is verified when the record of the next one has the sum of all before it. Only then is
+ * the object made. If a stream breaks, the layer has nothing of the last entry, except data of a
+ * file without a name. So a stream is resumed with that entry. */
 #include "veneer/tools/delta.h"
 
 #include "archive_library.h"
@@ -37,37 +37,37 @@
 
 ARCHIVE_LIBRARY_LOADER(CALLS)
 
-/* One entry. */
+/* One entry of the stream. */
 struct entry {
-	struct archive_entry *e; /* owned; NULL: it is none */
+	struct archive_entry *e; /* owned; NULL: unused */
 	char *path; /* owned; "." is the root */
 	struct delta_record r;
 	struct delta_object o;
-	struct delta_xattr *xattrs; /* owned, and the names */
+	struct delta_xattr *xattrs; /* owned, with their names */
 	size_t cap;
-	char *base; /* owned; NULL: its own path */
+	char *base; /* owned; NULL: same as path */
 	uint64_t header;
 };
 
 struct receiving {
 	int fd;
-	bool is_at_end; /* of what comes through fd */
-	char *in; /* what was read of it */
+	bool is_at_end; /* the end of the data of fd was reached */
+	char *in; /* buffer for reading it */
 	struct archive *a;
-	struct archive_entry *e; /* the library's */
+	struct archive_entry *e; /* owned by the library */
 	const struct delta_hooks *hooks;
 	struct delta_layer *layer;
 	struct hash_stream *data, *base;
 	char *buf;
-	const char *block; /* of the library, what is left of it ... */
+	const char *block; /* rest of the library's block ... */
 	size_t nblock;
-	uint64_t block_off; /* ... and where it is in the file */
-	struct entry last; /* what was received last, and does not count yet */
+	uint64_t block_off; /* ... and its place in the file */
+	struct entry last; /* the last received entry, not verified yet */
 	uint64_t index, sum, names; /* of the next entry */
-	bool has_base; /* the last entry has */
-	uint64_t base_sum; /* what it read of that */
-	bool is_ended; /* its end has come */
-	char *unfinished; /* the file of which a part is still to come; NULL: none */
+	bool has_base; /* the last entry has a base */
+	uint64_t base_sum; /* sum of the base data that was read */
+	bool is_ended; /* the end record was received */
+	char *unfinished; /* path of the file whose next part is expected; NULL: none */
 	uint64_t unfinished_at;
 	struct delta_received *ret;
 };
@@ -85,14 +85,14 @@ static void entry_release(struct entry *n)
 	*n = (struct entry){ .e = NULL };
 }
 
-/* -EUCLEAN, after a sentence. */
+/* Log the fault, and return -EUCLEAN. */
 static int refuse(const struct receiving *v, const char *path, const char *why)
 {
 	log_error("entry %llu of the delta, %s: %s", (unsigned long long)v->index, path, why);
 	return -EUCLEAN;
 }
 
-/* Of a call of the library. */
+/* Translate the result of a call of the library. */
 static int check(struct receiving *v, int r)
 {
 	if (r == ARCHIVE_OK || r == ARCHIVE_WARN)
@@ -104,7 +104,7 @@ static int check(struct receiving *v, int r)
 	return r == ENOMEM ? -ENOMEM : -EUCLEAN;
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static la_ssize_t read_more(struct archive *a, void *arg, const void **ret)
 {
@@ -115,14 +115,14 @@ static la_ssize_t read_more(struct archive *a, void *arg, const void **ret)
 		n = read(v->fd, v->in, STEP_BYTES);
 	while (n < 0 && errno == EINTR);
 	*ret = v->in;
-	/* A connection that breaks is an end, too. */
+	/* A broken connection counts as the end, too. */
 	v->is_at_end |= n <= 0;
 	if (n < 0)
 		lib.archive_set_error(a, errno, "%s", strerror(errno));
 	return n;
 }
 
-/* The next header. 1; 0: there is none; -errno. */
+/* Read the next header. 1; 0: there is none; -errno. */
 static int next_header(struct receiving *v)
 {
 	int r = lib.archive_read_next_header(v->a, &v->e);
@@ -133,7 +133,7 @@ static int next_header(struct receiving *v)
 	return r == ARCHIVE_EOF ? -EPIPE : check(v, r) ?: 1;
 }
 
-/* Exactly len bytes at off of the entry's file. */
+/* Read exactly len bytes at off of the entry's file. */
 static int read_bytes(struct receiving *v, char *to, size_t len, uint64_t off)
 {
 	while (len) {
@@ -164,7 +164,7 @@ static int read_bytes(struct receiving *v, char *to, size_t len, uint64_t off)
 	return 0;
 }
 
-/* All of the entry, as text. */
+/* Read the whole entry as text. */
 static int read_text(struct receiving *v, char **ret, size_t *ret_len)
 {
 	const la_int64_t size = lib.archive_entry_size(v->e);
@@ -180,10 +180,10 @@ static int read_text(struct receiving *v, char **ret, size_t *ret_len)
 	return r;
 }
 
-/* ---- what an entry says ---- */
+/* ---- parsing an entry ---- */
 
-/* Plain, and no component begins as names do that union file systems keep for themselves; but for
- * the last one of a whiteout, which may be longer than a name. */
+/* The path must be plain, and no component may have a reserved name of union file systems.
+ * Exception: the last component of a whiteout, which may also be longer than a name. */
 static bool is_allowed(const char *path, bool may_be_whiteout)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -267,7 +267,7 @@ static int take_xattrs(struct receiving *v, struct entry *n)
 	return r == 0 && !has_record ? refuse(v, n->path, "it has no record") : r;
 }
 
-/* It is the caller's to release, also on failure. */
+/* The caller releases n, also on failure. */
 static int take_entry(struct receiving *v, struct entry *n)
 {
 	int r;
@@ -287,27 +287,27 @@ static int take_entry(struct receiving *v, struct entry *n)
 			     n->r.mtime_ns ?: lib.archive_entry_mtime_nsec(n->e) },
 	};
 	n->o.target = lib.archive_entry_symlink(n->e);
-	/* -1 would leave it as it is. */
+	/* An id of -1 would leave the owner unchanged. */
 	if (n->o.st.st_size < 0 || lib.archive_entry_uid(n->e) != n->o.st.st_uid ||
 	    lib.archive_entry_gid(n->e) != n->o.st.st_gid || n->o.st.st_uid == (uid_t)-1 ||
 	    n->o.st.st_gid == (gid_t)-1)
-		return refuse(v, n->path, "its size or its owner is none");
+		return refuse(v, n->path, "its size or owner is invalid");
 	return delta_header_sum(n->e, n->path, false, &n->header);
 }
 
-/* All before is what was sent, on what it was made on. */
+/* Verify that all entries before have arrived, and on the sender's base. */
 static int check_sums(struct receiving *v, const char *path, uint64_t sum, bool has_base_sum,
 		      uint64_t base_sum)
 {
 	if (v->has_base != has_base_sum)
-		return refuse(v, path, "it says something else of the entry before");
+		return refuse(v, path, "it contradicts the entry before it");
 	if (v->has_base && v->base_sum != base_sum) {
-		log_error("/%s: what it stands on, /%s, has other bytes here", v->last.path ?: "",
+		log_error("/%s: its base, /%s, has other bytes here", v->last.path ?: "",
 			  v->last.base ?: v->last.path ?: "");
 		return -ESTALE;
 	}
 	if (sum != v->sum)
-		return refuse(v, path, "the sum of all before is another one: something was lost");
+		return refuse(v, path, "the sum of all before it differs: something was lost");
 	v->ret->entries = v->index;
 	v->ret->sum = v->sum;
 	v->ret->names = v->names;
@@ -316,13 +316,13 @@ static int check_sums(struct receiving *v, const char *path, uint64_t sum, bool 
 
 /* ---- regular files ---- */
 
-/* A walk over what an entry has of a file. */
+/* A walk over the part of a file that an entry has. */
 struct walk {
 	struct receiving *v;
 	const struct entry *n;
 	struct delta_file *f;
 	uint64_t at, off, end; /* off, end: the next range of data */
-	size_t zero; /* the next range of zeros */
+	size_t zero; /* index of the next range of zeros */
 };
 
 static int receive_data(struct walk *w)
@@ -346,7 +346,7 @@ static int receive_data(struct walk *w)
 	return r;
 }
 
-/* What is between the ranges of data. */
+/* Handle the gap up to end between ranges of data. */
 static int receive_gap(struct walk *w, uint64_t end)
 {
 	const struct delta_record *rec = &w->n->r;
@@ -374,7 +374,7 @@ static int receive_gap(struct walk *w, uint64_t end)
 	return r;
 }
 
-/* The next range of data. False: there is none. */
+/* Get the next range of data. False: there is none. */
 static bool next_range(struct walk *w)
 {
 	la_int64_t off, len;
@@ -398,7 +398,7 @@ static int receive_ranges(struct walk *w)
 		return receive_data(w);
 	}
 	while (r == 0 && next_range(w)) {
-		/* A file without data has an empty one at its end. */
+		/* A file without data has an empty range at its end. */
 		if (w->off == w->end)
 			continue;
 		if (w->off < w->at || w->end > rec->end || w->end < w->off)
@@ -408,14 +408,14 @@ static int receive_ranges(struct walk *w)
 	return r ?: receive_gap(w, rec->end);
 }
 
-/* Parts follow one another, and the last one ends with the file. */
+/* Parts must follow one another, and the last one must end with the file. */
 static int check_part(const struct receiving *v, const struct entry *n)
 {
 	const struct delta_record *r = &n->r;
 	const uint64_t size = (uint64_t)n->o.st.st_size;
 
 	if (r->is_copy && (!r->is_partial || !n->base))
-		return refuse(v, n->path, "it is a copy of no file");
+		return refuse(v, n->path, "it is a copy without a base");
 
 	if (r->end > size || (r->end == r->at && size))
 		return refuse(v, n->path, "it has no part of its file");
@@ -452,23 +452,21 @@ static int receive_file(struct receiving *v, const struct entry *n)
 	r = n->r.at ? delta_layer_file_again(v->layer, &n->o, &base, n->r.at, &f)
 		    : delta_layer_file_new(v->layer, &n->o, &base, &f);
 	if (r == -ESTALE)
-		log_error("/%s: what it stands on, /%s, is not there as it was", n->path,
-			  base.path ?: "");
+		log_error("/%s: its base, /%s, is not there as it was", n->path, base.path ?: "");
 	if (r == -EUCLEAN)
-		return refuse(v, n->path, "the part before is none of such a file");
+		return refuse(v, n->path, "the part before is not of such a file");
 	if (r < 0)
 		return r;
 	r = receive_ranges(&w);
 	if (r == -EUCLEAN)
-		refuse(v, n->path, "its data is not where it says");
+		refuse(v, n->path, "its data does not match its record");
 	else if (r == -ESTALE)
-		log_error("/%s: what it stands on, /%s, is shorter than it was", n->path,
-			  base.path ?: "");
+		log_error("/%s: its base, /%s, is shorter than it was", n->path, base.path ?: "");
 	delta_layer_file_close(&f);
 	return r ?: note_part(v, n);
 }
 
-/* ---- entries that count ---- */
+/* ---- verified entries ---- */
 
 static int make_whiteout(struct receiving *v, const struct entry *n, const char *name)
 {
@@ -484,7 +482,8 @@ static int make_link(struct receiving *v, const struct entry *n, const char *fir
 {
 	int r = delta_layer_link(v->layer, n->path, first);
 
-	return r == -EUCLEAN ? refuse(v, n->path, "it is a link of what can have none") : r;
+	return r == -EUCLEAN ? refuse(v, n->path, "it links to an object that cannot have links")
+			     : r;
 }
 
 static int make_dir(struct receiving *v, const struct entry *n)
@@ -550,11 +549,11 @@ static int check_object(const struct receiving *v, struct entry *n)
 	case S_IFSOCK:
 		return 0;
 	default:
-		return refuse(v, n->path, "it is nothing that a layer can have");
+		return refuse(v, n->path, "a layer cannot have its type");
 	}
 }
 
-/* What it says by itself. */
+/* Check the entry by itself. */
 static int check_entry(const struct receiving *v, struct entry *n)
 {
 	const char *first = lib.archive_entry_hardlink(n->e);
@@ -564,7 +563,7 @@ static int check_entry(const struct receiving *v, struct entry *n)
 		return refuse(v, n->path, "the root is no directory");
 	if (whiteout_name_kind(name_of(n)) != WHITEOUT_PLAIN)
 		return first || n->o.st.st_size || type != S_IFREG
-			       ? refuse(v, n->path, "its name is none that a file may have")
+			       ? refuse(v, n->path, "a file may not have its name")
 			       : 0;
 	if (first)
 		return is_allowed(first, false)
@@ -573,7 +572,7 @@ static int check_entry(const struct receiving *v, struct entry *n)
 	return check_object(v, n);
 }
 
-/* A stream that is resumed may go on within a file. */
+/* A resumed stream may begin within a file. */
 static int resume_part(struct receiving *v, const struct entry *n)
 {
 	if (!v->ret->head.first || v->index != v->ret->head.first || !n->r.at || !is_file(n))
@@ -590,7 +589,7 @@ static int say(const struct entry *n, int r)
 	return r;
 }
 
-/* What came last is right. */
+/* The last entry is verified: make its object. */
 static int make_last(struct receiving *v)
 {
 	int r = v->last.e ? say(&v->last, make(v, &v->last)) : 0;
@@ -678,7 +677,7 @@ static int receive_end(struct receiving *v)
 	if (r == 0 && (end.entries != v->index || v->unfinished))
 		r = -EUCLEAN;
 	if (r == -EUCLEAN)
-		return refuse(v, DELTA_END_PATH, "something is missing");
+		return refuse(v, DELTA_END_PATH, "entries are missing");
 	v->is_ended = true;
 	r = r ?: check_sums(v, DELTA_END_PATH, end.sum, end.has_base_sum, end.base_sum);
 	return r ?: make_last(v);
@@ -690,7 +689,7 @@ static int receive_all(struct receiving *v)
 
 	while ((r = next_header(v)) == 1) {
 		if (v->is_ended)
-			return refuse(v, DELTA_END_PATH, "something comes behind the end");
+			return refuse(v, DELTA_END_PATH, "data follows the end");
 		r = is_at(v, DELTA_END_PATH) ? receive_end(v) : receive_entry(v);
 		if (r < 0)
 			return r;

@@ -108,7 +108,7 @@ static json_t *load(const char *text, size_t len)
 	return NULL;
 }
 
-/* 1; 0: it is not there; -EUCLEAN. */
+/* 1; 0: missing; -EUCLEAN. */
 static int get_hex(json_t *j, const char *name, uint64_t *ret)
 {
 	json_t *v = json_object_get(j, name);
@@ -124,7 +124,7 @@ static int get_hex(json_t *j, const char *name, uint64_t *ret)
 	return 1;
 }
 
-/* The same of a number that is not negative. */
+/* get_hex for a number that is not negative. */
 static int get_count(json_t *j, const char *name, uint64_t *ret)
 {
 	json_t *v = json_object_get(j, name);

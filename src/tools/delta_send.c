@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A directory comes when all in it has come, so that whoever makes it can give it its times at
- * once. A file with much data comes in several entries, between which a stream can be resumed. */
+/* A directory comes after its contents, so that the receiver can set its times at once. A file with
+ * much data is split into several entries, between which a stream can be resumed. */
 #include "veneer/tools/delta.h"
 
 #include "archive_fill.h"
@@ -40,16 +40,16 @@
 /* clang-format on */
 
 #define STEP_BYTES  ((size_t)1 << 20)
-#define BLOCK_BYTES (256 << 10) /* written at a time */
-#define PART_BYTES  ((uint64_t)64 << 20) /* of data in one entry of a file */
-#define HOLE_BYTES  ((size_t)256 << 20) /* of the zeros that stand for what is not written */
+#define BLOCK_BYTES (256 << 10) /* size of a write */
+#define PART_BYTES  ((uint64_t)64 << 20) /* limit of data in one entry of a file */
+#define HOLE_BYTES  ((size_t)256 << 20) /* size of the zeros that stand for data of the base */
 
 ARCHIVE_LIBRARY_LOADER(CALLS)
 
-/* A directory in which entries are written, and which comes after them. */
+/* A directory whose entries are being written; its own entry follows. */
 struct open_dir {
 	char *path; /* owned */
-	const struct diff_entry *e; /* NULL: it is as it was */
+	const struct diff_entry *e; /* NULL: the directory itself is unchanged */
 };
 
 struct sending {
@@ -68,7 +68,7 @@ struct sending {
 	bool has_base_sum;
 	uint64_t base_sum;
 	struct delta_progress p;
-	bool has_said; /* what was wrong */
+	bool has_said; /* the error was already logged */
 };
 
 static int check(struct sending *s, int r)
@@ -88,7 +88,7 @@ static void tell(struct sending *s)
 		s->hooks->step(s->hooks->arg, &s->p);
 }
 
-/* The receiver has it from an earlier part. */
+/* Is this entry left out, because the receiver has it already, or nothing is written? */
 static bool is_skipped(const struct sending *s)
 {
 	return !s->a || s->index < s->head->first;
@@ -103,7 +103,7 @@ static int begin_entry(struct sending *s, const char *path)
 	return 0;
 }
 
-/* With what the record says besides: the header, and its sum. */
+/* Write the header of the entry, and its record in an attribute. *sum is the sum of the header. */
 static int write_header(struct sending *s, const char *path, struct delta_record *r, uint64_t *sum)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -120,12 +120,13 @@ static int write_header(struct sending *s, const char *path, struct delta_record
 	return k ?: check(s, lib.archive_write_header(s->a, s->entry));
 }
 
-/* The receiver has entries of another list: snapshots may have been squashed meanwhile. */
+/* Compare the names with the token: snapshots may have been squashed meanwhile, so that the
+ * receiver has entries of another list. */
 static int check_names(struct sending *s)
 {
 	if (!s->head->first || s->index != s->head->first || s->names == s->head->names)
 		return 0;
-	log_error("%s: it has changed since the stream began that is to go on", s->head->name);
+	log_error("%s: it has changed since the interrupted stream", s->head->name);
 	s->has_said = true;
 	return -EINVAL;
 }
@@ -147,7 +148,7 @@ static int end_entry(struct sending *s, const char *path, const struct delta_rec
 	return check_names(s);
 }
 
-/* An entry without data, which is filled but for its record. */
+/* Write an entry without data; only its record is still missing. */
 static int write_simple(struct sending *s, const char *path, struct delta_record *r)
 {
 	uint64_t header = 0;
@@ -201,10 +202,10 @@ struct part {
 	const struct delta_extents *x;
 	struct source *src;
 	uint64_t size, at, end;
-	size_t first, next; /* its extents */
+	size_t first, next; /* indices of its extents */
 };
 
-/* From p->end on. */
+/* Find the part that begins at p->end. */
 static void find_part(const struct delta_extents *x, struct part *p)
 {
 	uint64_t data = 0;
@@ -220,7 +221,7 @@ static void find_part(const struct delta_extents *x, struct part *p)
 	}
 }
 
-/* No extent has more data than a part. */
+/* Split extents, so that none has more data than a part. */
 static int split_extents(struct delta_extents *x)
 {
 	struct delta_extents split = { .base = x->base,
@@ -259,7 +260,7 @@ static int add_zeros(struct delta_record *r, const struct delta_extent *e)
 	return 0;
 }
 
-/* Where the data of the entry is, and the zeros of a partial file. */
+/* Describe the data of the entry, and the zeros of a partial file. */
 static int fill_part(struct sending *s, const struct part *p, struct delta_record *r)
 {
 	uint64_t data = 0;
@@ -313,7 +314,7 @@ static int send_extent(struct sending *s, const struct part *p, const struct del
 		tell(s);
 		off += n;
 	}
-	/* The library leaves it out. */
+	/* The library leaves these zeros out, as they are not in a range. */
 	return r == 0 && e->kind == DELTA_EXTENT_BASE ? write_bytes(s, s->hole, e->len) : r;
 }
 
@@ -391,7 +392,7 @@ static int write_special(struct sending *s, const struct diff_entry *e)
 
 	if (k < 0)
 		return k;
-	/* No tar has sockets. */
+	/* A tar has no sockets. */
 	r.is_socket = S_ISSOCK(st.st_mode);
 	if (r.is_socket)
 		lib.archive_entry_set_mode(s->entry, S_IFREG | (st.st_mode & 07777));
@@ -433,7 +434,7 @@ static int write_dir(struct sending *s, const struct open_dir *dir)
 	return k ?: write_simple(s, dir->path, &r);
 }
 
-/* Those that the path is not in. */
+/* Write and leave the directories that do not contain the path. */
 static int leave_dirs(struct sending *s, const char *path)
 {
 	int r = 0;
@@ -459,7 +460,7 @@ static int enter_dir(struct sending *s, const char *path, size_t len, const stru
 	return s->dirs[s->n].path ? (s->n++, 0) : -ENOMEM;
 }
 
-/* Those that the path is in, and which have not changed themselves. */
+/* Enter the directories above the path that have not changed themselves. */
 static int enter_dirs(struct sending *s, const char *path)
 {
 	const char *at = path + (s->n ? strlen(s->dirs[s->n - 1].path) + 1 : 0);
@@ -488,13 +489,13 @@ static int write_entry(struct sending *s, const struct diff_entry *e)
 
 /* ---- all ---- */
 
-/* The end of a path, a slash, and then all bytes that a name may have. */
+/* The order of characters: the end of a path, the slash, then all bytes of names. */
 static int rank(unsigned char c)
 {
 	return c == '/' ? 1 : c ? c + 1 : 0;
 }
 
-/* What is in a directory comes right behind it. */
+/* Sort the contents of a directory directly after it. */
 static int by_path(const void *a, const void *b)
 {
 	const unsigned char *x = (const void *)(*(const struct diff_entry *const *)a)->path;
@@ -597,7 +598,8 @@ static int open_all(struct sending *s, bool is_compressed, int fd)
 	return fd < 0 ? 0 : open_archive(s, is_compressed, fd);
 }
 
-/* As in diff_tar.c: it stays until the process ends, as if it were whole it must not look. */
+/* As in diff_tar.c: an unfinished archive stays until the process ends, so that it does not look
+ * complete. */
 static struct archive *volatile unfinished;
 
 static void release(struct sending *s, bool is_whole)
@@ -630,7 +632,7 @@ int delta_send(const struct diff *d, const struct delta_head *head, bool is_comp
 	r = open_all(&s, is_compressed, fd);
 	r = r ?: write_all(&s);
 	if (r == 0 && s.index < head->first) {
-		log_error("%s has fewer entries than the stream that is to go on", d->upper->path);
+		log_error("%s has fewer entries than the interrupted stream", d->upper->path);
 		r = -EINVAL;
 	}
 	if (r == 0 && s.a)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Goes through the directories of the layer, as they stand there, and asks the stack below for each
- * name. A directory that was renamed shows what is merged into it at a new place: that is gone
- * through as the stack shows it. So are all directories of an upper that has snapshots. */
+/* Reads the directories of the layer as they are, and looks each name up in the stack below. A
+ * renamed directory shows its lower contents at a new place, so it is read through the stack. So
+ * are all directories of an upper with snapshots. */
 #include "veneer/tools/diff.h"
 
 #include "entry_attrs.h"
@@ -25,14 +25,14 @@
 
 #define NOWHERE SIZE_MAX
 
-/* A directory that is still to be gone through. */
+/* A directory that is still to be read. */
 struct pending {
 	char *path;
 	struct image_entry *image_entry,
 		*below; /* below: the same path without the layer, if that is a directory */
-	bool is_covered; /* nothing of what is below shows through it, or one above it */
-	bool is_merged_anew; /* all that is seen in it counts, not only what is in the layer */
-	size_t at; /* its entry; NOWHERE for the root */
+	bool is_covered; /* nothing below shows through it, or through one above it */
+	bool is_merged_anew; /* everything in it counts, not only the layer's entries */
+	size_t at; /* index of its entry; NOWHERE: the root */
 };
 
 struct reading {
@@ -65,7 +65,7 @@ static int put(struct diff *d, char kind, uint8_t type, char *path)
 	return 0;
 }
 
-/* The last one. */
+/* Remove the last entry. */
 static void take_back(struct diff *d)
 {
 	free(d->entries[--d->n].path);
@@ -78,7 +78,7 @@ static char *join(const char *dir, const char *name)
 	return asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0 ? NULL : path;
 }
 
-/* 1, 0 or -errno. dir NULL: in nothing is nothing. */
+/* 1, 0 or -errno. dir NULL: 0. */
 static int find(struct image *img, struct image_entry *dir, const char *name,
 		struct image_entry **ret)
 {
@@ -93,7 +93,8 @@ static int find(struct image *img, struct image_entry *dir, const char *name,
 
 /* ---- one entry ---- */
 
-/* How much of a partial file is its own. What cannot be known is 0, and veneer check says why. */
+/* Count the own blocks of a partial file. If they are unknown they count as 0, and veneer check
+ * reports the reason. */
 static void measure(struct diff *d, int fd, struct diff_entry *e)
 {
 	struct layer *const *layers = &d->upper;
@@ -121,7 +122,7 @@ static void measure(struct diff *d, int fd, struct diff_entry *e)
 	}
 }
 
-/* Without lower layers: does it say that it stands for something there? */
+/* Without lower layers: is the entry marked as a copy of a lower one? */
 static bool says_it_is_copied(int fd, const struct diff_entry *e)
 {
 	char path[PATH_MAX];
@@ -144,14 +145,14 @@ static bool is_same_dir(struct diff *d, struct image_entry *a, struct image_entr
 	       x.st_mtim.tv_nsec == y.st_mtim.tv_nsec && entry_attrs_same(fd_a, &x, fd_b, &y) == 1;
 }
 
-/* Something in the directory came or went. */
+/* An entry of the directory was added or removed. */
 static void note_changed(struct reading *r, const struct pending *in)
 {
 	if (in->at != NOWHERE && !r->d->entries[in->at].kind)
 		r->d->entries[in->at].kind = 'C';
 }
 
-/* fd: in the layer, O_PATH; -1: it is seen there, and is in a layer below. */
+/* fd: in the layer, O_PATH; -1: the entry is visible there, but in a layer below. */
 static int add(struct reading *r, const struct pending *in, const char *name, int fd,
 	       struct image_entry *e, struct image_entry *below)
 {
@@ -169,7 +170,7 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 	to = &d->entries[d->n - 1];
 	to->image_entry = e;
 	k = e ? image_stat(d->full, e, &st) : fstat(fd, &st) < 0 ? -errno : 0;
-	/* Of a layer in use: gone since it was listed, or something else by now. */
+	/* In a layer in use the entry may be gone or replaced by now. */
 	if (k == -ENOENT || k == -ESTALE) {
 		take_back(d);
 		return 0;
@@ -182,8 +183,8 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 		measure(d, fd, to);
 	if (d->full ? below != NULL : says_it_is_copied(fd, to))
 		to->kind = 'C';
-	/* Until it is known whether anything in it came or went. In one that is covered it is
-	 * another directory. */
+	/* 0: undecided until an entry in it is added or removed. Below a covered directory it is a
+	 * different directory. */
 	if (d->full && !in->is_covered && below && below->type == DT_DIR && to->type == DT_DIR &&
 	    is_same_dir(d, e, below))
 		to->kind = 0;
@@ -211,8 +212,8 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 	note_changed(r, in);
 	if (!r->lists_all || !below || below->type != DT_DIR)
 		return 0;
-	/* In a loop: an image decides how deep it is. Children of what was put are put behind
-	 * it. */
+	/* Use a loop, because an image decides the depth. Children are appended, and so visited
+	 * later. */
 	for (size_t i = at; i < d->n; i++) {
 		struct image_entry *e;
 
@@ -232,7 +233,7 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 	return 0;
 }
 
-/* Add what is below the directory, which shows nothing of it, and is not in it. */
+/* Add the lower entries that the covered directory hides and does not contain. */
 static int add_covered(struct reading *r, const struct pending *in)
 {
 	ssize_t n = image_count(r->d->below, in->below);
@@ -240,13 +241,13 @@ static int add_covered(struct reading *r, const struct pending *in)
 
 	if (in->at != NOWHERE)
 		r->d->entries[in->at].is_opaque = true;
-	/* Also if it has the names and times of the one below. */
+	/* It has changed, even if it has the names and times of the lower one. */
 	note_changed(r, in);
 	for (ssize_t c = 0; k == 0 && c < n; c++) {
 		struct image_entry *child = image_child(in->below, (size_t)c), *e;
 
 		k = find(r->d->full, in->image_entry, child->name, &e);
-		/* The root has no entry that could say so for all. */
+		/* The root has no entry that could imply it for all. */
 		k = k == 0  ? add_deleted(r, in, in->path, child->name, child, in->at != NOWHERE)
 		    : k < 0 ? k
 			    : 0;
@@ -270,7 +271,7 @@ static int read_entry(struct reading *r, const struct pending *in, int dirfd, co
 			       ? add_deleted(r, in, in->path, name, below, false)
 			       : 0;
 	k = find(d->full, in->image_entry, name, &e);
-	/* Hidden by a ".wh.NAME" beside it. */
+	/* A ".wh.NAME" beside it hides it. */
 	if (k <= 0 && d->full)
 		return k;
 
@@ -328,7 +329,7 @@ static int read_merged_dir(struct reading *r, struct pending *in)
 	return n < 0 ? (int)n : k;
 }
 
-/* It is what the layers below show there. */
+/* Does the entry come unchanged from the layers below? */
 static bool is_unchanged(const struct diff *d, const struct image_entry *e,
 			 const struct image_entry *below)
 {
@@ -349,7 +350,7 @@ static int add_stacked(struct reading *r, const struct pending *in, struct image
 	return add(r, in, e->name, fd, e, below);
 }
 
-/* A directory of an upper that has snapshots. */
+/* Read a directory of an upper with snapshots. */
 static int read_stacked_dir(struct reading *r, const struct pending *in)
 {
 	struct diff *d = r->d;
@@ -411,7 +412,7 @@ static int read_all(struct reading *r)
 	while (r->n)
 		free(r->dirs[--r->n].path);
 	free(r->dirs);
-	/* Directories that only stand there because of what is in them. */
+	/* Drop directories that are only listed because of their contents, and have not changed. */
 	for (size_t i = 0; i < d->n; i++)
 		if (d->entries[i].kind)
 			d->entries[n++] = d->entries[i];
@@ -448,7 +449,7 @@ int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_
 	*ret = (struct diff){ 0 };
 	n_upper = s.n;
 	if (k == 0 && s.n > 1 && !n_lower) {
-		log_error("%s has snapshots: say what it lies on, -o lowerdir=A[:B...]", upper);
+		log_error("%s has snapshots: name its lower layers, -o lowerdir=A[:B...]", upper);
 		k = -EINVAL;
 	}
 	for (size_t i = 0; k == 0 && i < n_lower; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data is written whole: what OCI says of layers knows no sparse files. */
+/* Data is written in full, because OCI layers have no sparse files. */
 #include "veneer/tools/diff.h"
 
 #include "archive_fill.h"
@@ -120,8 +120,8 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	if (r < 0)
 		return r;
 	if (S_ISSOCK(st.st_mode)) {
-		log_warn("%s/%s: a socket, which no archive holds, is left out", w->d->upper->path,
-			 e->path);
+		log_warn("%s/%s: a socket, which an archive cannot hold, is left out",
+			 w->d->upper->path, e->path);
 		return 0;
 	}
 	begin_entry(w, e->path);
@@ -167,9 +167,9 @@ static int write_all(struct writing *w)
 	return r;
 }
 
-/* Only one header for attributes: the other one that libarchive knows says the same. Names are
- * bytes: those that are not ASCII it marks as such by itself, and with hdrcharset=BINARY all, of
- * each of which GNU tar would say that it does not know that word. */
+/* Write only one header for attributes, as libarchive's other one repeats it. Names are bytes.
+ * libarchive marks names that are not ASCII itself. With hdrcharset=BINARY it would mark all, and
+ * GNU tar warns of the unknown keyword for each. */
 static int open_archive(struct writing *w, int fd)
 {
 	int r = check(w, lib.archive_write_set_format_pax(w->a));
@@ -180,9 +180,9 @@ static int open_archive(struct writing *w, int fd)
 	return r ?: check(w, lib.archive_write_open_fd(w->a, fd));
 }
 
-/* An archive that failed stays until the process ends: archive_write_free would end it as if it
- * were whole, and after archive_write_fail libarchive 3.6 loses its buffers. Nobody reads it but
- * the leak checker, for which the compiler must store it. */
+/* A failed archive stays until the process ends. archive_write_free would end it as if it were
+ * complete, and after archive_write_fail libarchive 3.6 leaks its buffers. Only the leak checker
+ * reads this variable, so the compiler must store it. */
 static struct archive *volatile unfinished;
 
 int diff_tar_write(const struct diff *d, int fd,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* diff_tar.c of a program without libarchive (-Darchive=disabled). */
+/* diff_tar.c of a build without libarchive (-Darchive=disabled). */
 #include "veneer/tools/diff.h"
 
 #include "veneer/base/log.h"

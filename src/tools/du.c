@@ -15,9 +15,9 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define BLOCK_BYTES 512 /* of st_blocks */
+#define BLOCK_BYTES 512 /* unit of st_blocks */
 
-/* A file of several names that was counted. */
+/* A file with several names that has been counted. */
 struct seen {
 	struct hlink link;
 	dev_t dev;
@@ -70,7 +70,7 @@ static int count_regular(struct counting *c, const struct layer_walk_entry *e, u
 	if (r == 1) {
 		c->du->partial_files++;
 		c->du->partial_bytes += bytes;
-		/* All of the lower file, and whatever the file has grown by since. */
+		/* The whole lower file, and any growth since. */
 		whole = blocks_of(m.lower_size);
 		if (blocks_of((uint64_t)e->st.st_size) > whole)
 			whole = blocks_of((uint64_t)e->st.st_size);
@@ -78,7 +78,7 @@ static int count_regular(struct counting *c, const struct layer_walk_entry *e, u
 	}
 	c->du->data_bytes += bytes;
 	c->du->whole_bytes += whole;
-	/* A fault of a mark is for veneer check. */
+	/* A damaged mark is reported by veneer check. */
 	return r == -ENOMEM ? r : 0;
 }
 

@@ -6,8 +6,7 @@
 struct first_name {
 	struct hlink link;
 	uint16_t layer;
-	dev_t dev; /* what is mounted inside a layer, or a subvolume there, gives the same numbers
-		      again */
+	dev_t dev; /* a file system mounted inside a layer, or a subvolume, reuses inode numbers */
 	ino_t ino;
 	const char *path;
 };

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In this order, so that a kill or a power cut at any moment leaves a layer that shows the same:
- * 1. every directory of the upper is gone through, what is in it before itself: partial files get
- *    all of their blocks, origins go, redirected directories and what is merged into their
- *    subdirectories get whole copies from below;
- * 2. sync; the marks of the files that are complete go;
- * 3. sync; the redirected directories become opaque, which overrules their redirects;
- * 4. sync; whiteouts in them, which hide nothing any more, go, and then the redirects: as long as
- *    one is there, a later run knows that it is at this step;
- * 5. sync; the map goes, if there is nothing left that needs it.
+/* The steps come in this order, so that after a kill or a power cut at any moment the layer shows
+ * the same:
+ * 1. Walk every directory of the upper, its contents before itself. Partial files get all of their
+ *    blocks, and origins are removed. Redirected directories and their merged subdirectories get
+ *    whole copies from below.
+ * 2. Sync; remove the marks of the files that are complete.
+ * 3. Sync; make the redirected directories opaque, which overrules their redirects.
+ * 4. Sync; remove whiteouts in them, which hide nothing any more, and then the redirects. As long
+ *    as a redirect is there, a later run knows that it is at this step.
+ * 5. Sync; remove the map, if nothing left needs it.
  *
- * A directory in which something had to be left keeps its redirect: its content may need that. */
+ * A directory with an entry that stays unchanged keeps its redirect, because the entry may need
+ * it. */
 #include "veneer/tools/flatten.h"
 
 #include "layer_walk.h"
@@ -34,11 +36,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A directory that is being gone through. */
+/* A directory that is being walked. */
 struct level {
-	bool is_filled; /* what is merged into it is copied */
+	bool is_filled; /* its lower entries are copied */
 	bool is_redirected;
-	bool has_left; /* something in it stays as it is */
+	bool has_left; /* an entry in it stays unchanged */
 };
 
 struct inode_list {
@@ -51,7 +53,7 @@ struct flatten {
 	struct level *levels;
 	size_t depth, cap;
 	struct materialize whole;
-	struct inode_list files, dirs; /* done but for their mark or redirect; referenced */
+	struct inode_list files, dirs; /* done except for their mark or redirect; referenced */
 	void (*step)(void *arg, const struct flatten_stats *s);
 	void *arg;
 	struct flatten_stats s;
@@ -86,14 +88,14 @@ static void tell(struct flatten *f)
 		f->step(f->arg, &f->s);
 }
 
-/* Of the machine and not of one file: going on makes no sense. */
+/* An error of the machine and not of one file: stop. */
 static bool is_fatal(int r)
 {
 	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE ||
 	       r == -ENFILE;
 }
 
-/* 0: gone over, as one more that stays as it is. */
+/* Skip the entry and count it. Returns 0, or r if it is fatal. */
 static int leave_as_it_is(struct flatten *f, struct inode *dir, const char *name, const char *what,
 			  int r)
 {
@@ -108,7 +110,7 @@ static int leave_as_it_is(struct flatten *f, struct inode *dir, const char *name
 	return 0;
 }
 
-/* ---- 1: what is seen becomes the upper's ---- */
+/* ---- 1: copy all visible data into the upper ---- */
 
 static int copy_entry(struct flatten *f, struct inode *dir, const char *name)
 {
@@ -135,13 +137,13 @@ static int copy_missing(struct flatten *f, struct inode *dir)
 	ssize_t n = image_count(f->t->image, inode_lower(dir));
 
 	if (n < 0)
-		return leave_as_it_is(f, dir, ".", "cannot list what is below", (int)n);
+		return leave_as_it_is(f, dir, ".", "cannot list the lower directory", (int)n);
 	for (ssize_t k = 0; k < n; k++) {
 		const char *name = image_child(inode_lower(dir), (size_t)k)->name;
 		int r = copy_entry(f, dir, name);
 
 		if (r < 0)
-			r = leave_as_it_is(f, dir, name, "cannot copy it from below", r);
+			r = leave_as_it_is(f, dir, name, "cannot copy the lower entry", r);
 		if (r < 0)
 			return r;
 	}
@@ -198,7 +200,7 @@ static void count_copied(void *arg, uint64_t n)
 	tell(f);
 }
 
-/* Another union file system would show it to its users. */
+/* Remove the origin, which another union file system would show to its users. */
 static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 {
 	static const char *const attrs[] = { ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
@@ -254,7 +256,7 @@ static int enter(void *arg, struct inode *parent, const char *name, struct inode
 	const struct level *above = f->depth ? &f->levels[f->depth - 1] : NULL;
 	int is_redirected, r;
 
-	/* The caller that prepared the root keeps its times. */
+	/* The caller prepared the root, and restores its times. */
 	if (!above)
 		return push(f, false, false) ?: 1;
 	is_redirected = drop_origin(f, parent, name) ?: has_redirect(f, dir);
@@ -282,7 +284,7 @@ static int go_through(struct flatten *f)
 	return upper_walk(f->t, &hooks, f);
 }
 
-/* ---- 2 to 5: what said otherwise goes ---- */
+/* ---- 2 to 5: remove marks, redirects and the map ---- */
 
 static int sync_all(struct flatten *f)
 {
@@ -330,7 +332,7 @@ static int drop_whiteout(void *arg, const struct layer_walk_entry *e, void **ret
 
 	(void)arg;
 	(void)ret_dir;
-	/* Beside an entry it hides, ".wh.NAME" still has something to hide. */
+	/* A ".wh.NAME" beside an entry NAME still hides that. */
 	if (!whiteout_is_device(e->st.st_mode, e->st.st_rdev) &&
 	    (whiteout_name_kind(e->name) != WHITEOUT_HIDES || S_ISDIR(e->st.st_mode) ||
 	     fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &other, AT_SYMLINK_NOFOLLOW) == 0))
@@ -372,7 +374,7 @@ static int finish_dirs(struct flatten *f)
 	return r;
 }
 
-/* Entries without a file may be left in it: they mean nothing. */
+/* Entries without a file may remain in the map: they mean nothing. */
 static int remove_map(struct flatten *f)
 {
 	int rootfd = f->t->upper->rootfd, r;

@@ -28,7 +28,7 @@
 struct place {
 	const struct inspect_out *to;
 	FILE *out; /* of to */
-	const char *layer; /* NULL: not known */
+	const char *layer; /* NULL: unknown */
 	const char *path;
 };
 
@@ -119,8 +119,7 @@ static int print_damage(const struct place *p, uint64_t off, const char *rule)
 	return -EUCLEAN;
 }
 
-/* Print records until there is none; each is also done to t, which finds what breaks the rules.
- * h is NULL in the log. */
+/* Print all records, and apply each to t, which finds broken rules. h is NULL in the log. */
 static int print_records(const struct place *p, struct journal_reader *rd, struct table *t,
 			 const struct format_map_header *h)
 {
@@ -165,8 +164,8 @@ static int print_snapshot(const struct place *p, int fd, const struct format_map
 	return r;
 }
 
-/* The log's records, and, where no power cut can have torn it, that only so much stands behind its
- * end. A live writer may be adding to it. */
+/* Print the log's records, and check the bytes after its end where no power cut can have torn it. A
+ * live writer may be adding records. */
 static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t,
 			const struct format_map_header *h)
 {
@@ -187,8 +186,8 @@ static const char *session_text(const struct table *t)
 	if (!t->in_session)
 		return "closed cleanly";
 	return session_epoch_is_of(t) > 0
-		       ? "session open: trusted in this boot only, else what was committed"
-		       : "session of an earlier boot open: only what was committed counts";
+		       ? "session open: trusted in this boot only, else the committed part"
+		       : "session of an earlier boot open: only the committed part counts";
 }
 
 static int print_log(const struct place *p, int fd, const struct format_map_header *h,
@@ -289,7 +288,7 @@ static int print_ownership(struct listing_walk *w, const struct partial_xattr *m
 	}
 	fprintf(w->at.out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end,
 		clip);
-	/* Only its size counts until it is recorded. */
+	/* Until the size is recorded, only the file's size counts. */
 	fputs(clip > size ? " (behind its end)" : "", w->at.out);
 	end_line(&w->at, "partial");
 	return 0;
@@ -330,7 +329,7 @@ static int list_entry(void *arg, const struct layer_walk_entry *e, void **ret_di
 	struct listing_walk *w = arg;
 
 	(void)ret_dir;
-	/* Each is a layer of its own. */
+	/* Each snapshot is a layer of its own. */
 	if (!strcmp(e->path, BRANCH_DIR_NAME))
 		return 1;
 	return S_ISREG(e->st.st_mode) ? print_partial(w, e->dirfd, e->name, e->path, &e->st) : 0;
@@ -346,7 +345,7 @@ static int miss_dir(void *arg, const char *path, int error)
 	return 0;
 }
 
-/* The map's own lines; 0 when the layer has none. */
+/* Print the map's own lines; 0 if the layer has none. */
 static int print_layer_map(struct layer *l, const struct inspect_out *to)
 {
 	struct stat st;

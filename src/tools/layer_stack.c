@@ -27,7 +27,7 @@ static int put(struct layer_stack *s, struct layer *layer)
 	return 0;
 }
 
-/* note: what it is. */
+/* note: marks its kind. */
 static int put_snapshot(struct layer_stack *s, const struct layer *of, uint64_t id,
 			void (*note)(struct layer *l))
 {
@@ -50,7 +50,7 @@ static int say(const struct layer *of, int k)
 	return k;
 }
 
-/* `id` and what it stands on, down to `until`. */
+/* Add `id` and the snapshots below it, down to `until`. */
 static int put_chain(struct layer_stack *s, const struct layer *of, const struct branch_chain *c,
 		     uint64_t id, uint64_t until)
 {
@@ -65,7 +65,7 @@ static int put_chain(struct layer_stack *s, const struct layer *of, const struct
 	return k;
 }
 
-/* What the live part of a layer stands on. */
+/* Add the snapshots below the live part of a layer. */
 static int put_below_live(struct layer_stack *s, const struct layer *of)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Directories still to be read wait as paths, so that one is open at a time, however deep the layer
- * is: the caller looks for the same paths in other layers. (dir_walk.h knows none, and upper_walk.h
- * goes by inodes.) */
+/* Pending directories are kept as paths, so only one is open at a time, however deep the layer is.
+ * Callers look the same paths up in other layers. (dir_walk.h has no paths, and upper_walk.h walks
+ * inodes.) */
 #include "layer_walk.h"
 
 #include "veneer/base/array.h"

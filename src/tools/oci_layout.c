@@ -30,7 +30,7 @@ static int fail(int r, const char *what)
 
 /* ---- files ---- */
 
-/* A new file without a name. */
+/* Open a new file without a name. */
 static int open_nameless(int dirfd)
 {
 	int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
@@ -38,7 +38,7 @@ static int open_nameless(int dirfd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Give it the name of its digest. One that is there has the same contents. */
+/* Name the file by its digest. An existing file of that name has the same contents. */
 static int name_blob(int blobs, int fd, char ret_digest[SHA256_LIBRARY_HEX + 1])
 {
 	char self[sizeof("/proc/self/fd/-2147483648")];
@@ -68,7 +68,7 @@ static int put_json(int blobs, json_t *j, json_int_t *ret_size,
 	return name_blob(blobs, fd, ret_digest);
 }
 
-/* Text of an object. */
+/* Read the text of a JSON object. */
 static int read_json(int dirfd, const char *name, json_t **ret)
 {
 	_cleanup_(closep) int fd =
@@ -111,7 +111,7 @@ static int replace_index(int dirfd, json_t *j)
 	return r;
 }
 
-/* ---- putting one there ---- */
+/* ---- writing ---- */
 
 static int make_file(int dirfd, const char *name, const char *text)
 {
@@ -264,7 +264,7 @@ static json_t *find(json_t *index, const char *tag)
 	return NULL;
 }
 
-/* The digits of the digest that a descriptor has; NULL: it has none of this kind. */
+/* The digits of a descriptor's digest; NULL: it has none of this kind. */
 static const char *digest_of(json_t *descriptor)
 {
 	const char *s = json_string_value(json_object_get(descriptor, "digest"));
@@ -278,7 +278,7 @@ static const char *digest_of(json_t *descriptor)
 		       : NULL;
 }
 
-/* A descriptor of the blob, which is what its name says. */
+/* Open the blob, and check that its contents match its name. */
 static int open_blob(int blobs, const char *digest)
 {
 	char is[SHA256_LIBRARY_HEX + 1];
@@ -302,7 +302,7 @@ static int check_digest(int blobs, const char *digest)
 	return fd < 0 ? fd : 0;
 }
 
-/* The only layer of a manifest, if that is of a delta. */
+/* The only layer of a manifest, if it is a delta. */
 static json_t *delta_of(json_t *manifest)
 {
 	json_t *layers = json_object_get(manifest, "layers"), *one = json_array_get(layers, 0);
@@ -350,7 +350,7 @@ int oci_layout_open(const char *path, const char *tag)
 	if (r < 0) {
 		fail(r, path);
 	} else if (!(entry = find(index, tag))) {
-		log_error("%s: nothing in it is called %s", path, tag);
+		log_error("%s: it has no tag %s", path, tag);
 		r = -ENOENT;
 	} else {
 		r = open_delta(blobs, entry, tag);

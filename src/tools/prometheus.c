@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One family after the other, since all lines of a family must stand together: so mounts are gone
- * through once for each. */
+/* All lines of a family must stand together, so the mounts are walked once for each family. */
 #include "veneer/tools/prometheus.h"
 
 #include "veneer/base/cleanup.h"
@@ -10,11 +9,11 @@
 
 struct page {
 	const struct report *r;
-	char **labels; /* the mount point of each mount, escaped */
+	char **labels; /* the escaped mount point of each mount */
 	FILE *out;
 };
 
-/* Backslash, quote and newline: the three that the format escapes. */
+/* Escape backslash, quote and newline, as the format requires. */
 static char *escape(const char *s)
 {
 	char *text = malloc(strlen(s) * 2 + 1), *to = text;
@@ -34,7 +33,7 @@ static void family(const struct page *p, const char *name, const char *type, con
 	fprintf(p->out, "# HELP veneer_%s %s.\n# TYPE veneer_%s %s\n", name, help, name, type);
 }
 
-/* Of all mounts together, those that ended too. */
+/* Totals over all mounts, ended ones included. */
 static void family_of_server(const struct page *p, const char *name, const char *help)
 {
 	fprintf(p->out,
@@ -61,14 +60,15 @@ static void print_server(const struct page *p)
 	lone(p, "images_kept", "Merged trees of lower layers that no mount uses", r->share.kept);
 	lone(p, "layers", "Lower layers that are open", r->share.layers);
 	lone(p, "cache_bytes", "Mapped by the block cache", r->windows.bytes);
-	lone(p, "cache_budget_bytes", "What the block cache may map", r->windows.budget);
+	lone(p, "cache_budget_bytes", "Limit of the mapped bytes of the block cache",
+	     r->windows.budget);
 	lone(p, "cache_windows", "Windows that the block cache has", r->windows.count);
 	lone(p, "copies_limit", "Copies of a part of a lower file that pages of mounts may hold",
 	     r->limiter.copies.limit);
 	lone(p, "copies_extents", "Parts of lower files that pages of mounts hold",
 	     r->limiter.copies.extents);
 	lone(p, "copies_held", "Copies of them", r->limiter.copies.copies);
-	lone(p, "copies_extra_bytes", "What they take beyond one copy each",
+	lone(p, "copies_extra_bytes", "Size of the copies beyond one each",
 	     r->limiter.copies.extra_bytes);
 	family(p, "copies_cpu_seconds_total", "counter", "Processor time that limiting them took");
 	fprintf(p->out, "veneer_copies_cpu_seconds_total %" PRIu64 ".%06" PRIu64 "\n",
@@ -83,7 +83,7 @@ static void print_server(const struct page *p)
 	lone(p, "inodes", "Files that the kernel knows of, in all mounts", r->inodes_served);
 	lone(p, "descriptors_open", "Files of layers that are open", r->descriptors);
 	lone(p, "resident_memory_bytes", "Memory of the server that is in use", r->rss_bytes);
-	family(p, "memory_bytes", "gauge", "Memory of the server by what it is for");
+	family(p, "memory_bytes", "gauge", "Memory of the server by purpose");
 	for (int i = 0; i < STATS_MEMORIES; i++) {
 		const char *name = stats_memory_name((enum stats_memory)i);
 
@@ -124,7 +124,7 @@ static void print_info(const struct page *p, size_t i)
 		p->labels[i], m->mode, m->image, container ? container : "");
 }
 
-/* A row for each mount that has such a limit. */
+/* Print a row for each mount with this limit. */
 static void print_quota(const struct page *p, const char *name, const char *help,
 			uint64_t (*limit)(const struct quota_usage *q),
 			uint64_t (*value)(const struct quota_usage *q))
@@ -154,9 +154,9 @@ static uint64_t quota_max_inodes(const struct quota_usage *q)
 
 static void print_quotas(const struct page *p)
 {
-	print_quota(p, "quota_bytes", "What the upper takes of its size=", quota_max_bytes,
+	print_quota(p, "quota_bytes", "Bytes that the upper takes of its size=", quota_max_bytes,
 		    quota_bytes);
-	print_quota(p, "quota_max_bytes", "What the upper may take, size=", quota_max_bytes,
+	print_quota(p, "quota_max_bytes", "Bytes that the upper may take, size=", quota_max_bytes,
 		    quota_max_bytes);
 	print_quota(p, "quota_inodes",
 		    "Inodes that the upper takes of its inodes=", quota_max_inodes, quota_inodes);
@@ -181,7 +181,7 @@ static void print_mount_gauges(const struct page *p)
 	for (size_t i = 0; i < r->nmounts; i++)
 		of_mount(p, "map_log_bytes", i, r->mounts[i].map_log_bytes);
 	family(p, "cow_not_copied_bytes", "gauge",
-	       "What copying whole files up would have copied besides");
+	       "Bytes that copying whole files up would have copied in addition");
 	for (size_t i = 0; i < r->nmounts; i++)
 		of_mount(p, "cow_not_copied_bytes", i, stats_not_copied(&r->mounts[i].values));
 }
@@ -266,7 +266,8 @@ static void print_histograms(const struct page *p)
 						&p->r->mounts[i].values.ops[k]);
 }
 
-/* Mounts may lie on top of one another, and no two lines may have the same labels. */
+/* Number the labels: mounts may be stacked on one mount point, and no two lines may have the same
+ * labels. */
 static char *label_of(const struct report *r, size_t i)
 {
 	_cleanup_(freep) char *escaped = escape(r->mounts[i].mountpoint);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- the picture ---- */
+/* ---- collecting ---- */
 
 static uint64_t resident_bytes(void)
 {
@@ -32,7 +32,7 @@ static uint64_t uptime_s(void)
 	unsigned long long start = 0, started_s;
 	struct timespec now;
 	char buf[1024];
-	/* The name in front may hold anything, blanks and brackets too. */
+	/* Skip the process name, which may contain anything, even blanks and brackets. */
 	const char *p = file_read_text("/proc/self/stat", buf, sizeof(buf)) > 0 ? strrchr(buf, ')')
 										: NULL;
 
@@ -67,7 +67,7 @@ static size_t add_image(struct report *r, const struct image *img)
 		r->images[r->nimages++] = (struct report_image){
 			.key = img, .nlayers = image_layers(img, &layers), .bytes = image_bytes(img)
 		};
-	/* Where nothing is shared, images and layers are counted here. */
+	/* If nothing is shared, count images and layers here. */
 	if (r->share.images < r->nimages) {
 		r->share.images = r->nimages;
 		r->memory[STATS_MEM_IMAGES] = r->share.bytes += r->images[k].bytes;
@@ -165,7 +165,7 @@ void report_release(struct report *r)
 	*r = (struct report){ .pid = 0 };
 }
 
-/* ---- what was gained ---- */
+/* ---- gains ---- */
 
 static void take_off(uint64_t *n, uint64_t begun)
 {

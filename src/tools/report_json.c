@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text of a report, written and read; what is read may be that of another version. */
+/* Formats and parses the text of a report; the parser accepts other versions. */
 #include "veneer/tools/report.h"
 
 #include "veneer/base/cleanup.h"
@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* A number in the text, { group: { key: N } } or, without a group, { key: N }. Rows stand in the
+/* A number in the text, { group: { key: N } } or, without a group, { key: N }. The rows are in the
  * order of the text. */
 struct field {
 	const char *group, *key;
@@ -77,7 +77,7 @@ static json_t *path_or_null(const char *path)
 	return path ? json_string(text) : json_null();
 }
 
-/* The failure of any of these is found by its child missing: every caller passes results on to
+/* A failure of these calls shows in a missing child: every caller passes results on to
  * json_object_set_new, which fails for NULL, and add() notes it. */
 struct writer {
 	bool has_failed;
@@ -100,7 +100,7 @@ static void append(struct writer *w, json_t *to, json_t *value)
 		w->has_failed = true;
 }
 
-/* The object of this name in `to`, made when it is not there. */
+/* The object of this name in `to`, created if needed. */
 static json_t *group(struct writer *w, json_t *to, const char *key)
 {
 	json_t *found = json_object_get(to, key);
@@ -300,7 +300,7 @@ static void parse_fields(const json_t *j, const struct field *f, void *to)
 	}
 }
 
-/* 0, also for what is missing or no string: *ret is NULL then. */
+/* 0, also if it is missing or not a string: *ret is NULL then. */
 static int string(const json_t *j, const char *key, char **ret)
 {
 	const char *s = json_string_value(json_object_get(j, key));
@@ -339,7 +339,7 @@ static void parse_values(const json_t *j, struct stats_values *ret)
 			parse_op(j, name, &ret->ops[i]);
 }
 
-/* An older server does not say which, only how many. */
+/* An older server gives only the number of lower layers. */
 static int parse_lowers(const json_t *j, struct report_mount *ret)
 {
 	const size_t n = json_array_size(j);

@@ -36,7 +36,7 @@ static int load(void)
 				ARCHIVE_LIBRARY_FIND(nettle_sha256_digest);
 	if (lib.is_there)
 		return 0;
-	log_error("a digest takes %s: %s", LIBRARY, dlerror() ?: "it is another one");
+	log_error("digests need %s: %s", LIBRARY, dlerror() ?: "this is another library");
 	return -ENOENT;
 }
 

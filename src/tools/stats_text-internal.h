@@ -4,7 +4,7 @@
 
 #include "veneer/tools/stats_text.h"
 
-/* A mount of the later picture, and what it counted meanwhile. */
+/* A mount of the later report, and its gains since the earlier one. */
 struct busy {
 	const struct report_mount *m;
 	struct stats_values gained;
@@ -12,14 +12,14 @@ struct busy {
 };
 
 uint64_t stats_text_sum_errors(const struct stats_values *v);
-/* All kinds of request in one. */
+/* Sum up all kinds of request. */
 struct stats_op stats_text_sum_ops(const struct stats_values *v);
-/* Gains of each mount of ended, the busiest first; malloc'd, NULL on no memory. */
+/* The gains of each mount of ended, the busiest first; malloc'd, NULL: no memory. */
 struct busy *stats_text_gained(const struct report *begun, const struct report *ended);
-/* Gains of all mounts between the two; malloc'd. */
+/* The gains of all mounts between the two reports; malloc'd, NULL: no memory. */
 struct stats_values *stats_text_gained_in_all(const struct report *begun,
 					      const struct report *ended);
 void stats_text_print_server(const struct report *r, FILE *out);
-/* The most frequent kinds of request per second, so many at most. */
+/* Print the rates of the most frequent kinds of request, at most limit of them. */
 int stats_text_print_op_rates(const struct stats_values *v, double seconds, size_t limit,
 			      FILE *out);

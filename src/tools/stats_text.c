@@ -52,7 +52,7 @@ bool stats_text_is_urgent(const struct report_mount *m)
 				is_nearly(m->quota.inodes, m->quota.max_inodes));
 }
 
-/* Of the limit that is nearer. */
+/* The share of the limit that is nearer. */
 static struct human_units quota_share(const struct report_mount *m)
 {
 	const struct quota_usage *q = &m->quota;
@@ -68,9 +68,9 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-/* ---- what is printed once ---- */
+/* ---- a single report ---- */
 
-/* Print copies where they are limited. */
+/* Print copies if they are limited. */
 static void print_copies(const struct report *r, FILE *out)
 {
 	const struct page_dups_usage *c = &r->limiter.copies;
@@ -157,7 +157,7 @@ static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 	return result;
 }
 
-/* Kinds of request, the most frequent first; returns how many there are. */
+/* Sort the kinds of request by frequency; returns their number. */
 static size_t sort_ops(const struct stats_values *v, uint32_t order[STATS_OPCODES])
 {
 	size_t n = 0;
@@ -219,7 +219,7 @@ int stats_text_print(const struct report *r, bool has_colours, FILE *out)
 	return result ?: print_ops(&r->totals, out);
 }
 
-/* A line of a mount: what it is about, then the rest. */
+/* Begin a line of a mount with its topic. */
 static void topic(FILE *out, const char *name)
 {
 	fprintf(out, "  %-15s", name);
@@ -305,8 +305,7 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 
 /* ---- rates ---- */
 
-/* The same mount in the earlier picture: that of the same place, the nth of those that lie
- * there. */
+/* Find the mount in the earlier report: the nth one at the same mount point. */
 static const struct report_mount *find_before(const struct report *begun,
 					      const struct report *ended, size_t i)
 {
@@ -413,7 +412,7 @@ struct stats_values *stats_text_gained_in_all(const struct report *begun,
 	if (!all)
 		return NULL;
 	*all = ended->totals;
-	/* Another server has begun to count anew. */
+	/* Another server has counted from zero. */
 	if (begun->pid == ended->pid)
 		report_subtract(all, &begun->totals);
 	return all;

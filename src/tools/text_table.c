@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define GAP   2
-#define LEAST 10 /* of a cell that is cut */
+#define LEAST 10 /* characters that remain of a shortened cell */
 #define CUT   ".."
 #define RED   "\033[31m"
 #define PLAIN "\033[0m"
@@ -52,7 +52,7 @@ void text_table_put(struct text_table *g, const char *text)
 	g->cells[g->n++] = own;
 }
 
-/* In characters: those bytes of UTF-8 that begin one. */
+/* The width in characters: count the bytes that begin one in UTF-8. */
 static size_t width_of(const char *s)
 {
 	size_t n = 0;
@@ -71,7 +71,7 @@ static void measure(const struct text_table *g, size_t widths[TEXT_TABLE_COLUMNS
 	}
 }
 
-/* The last so many characters, behind what says that there were more. */
+/* Keep the last width characters, behind a mark for the omission. */
 static void cut_left(char *s, size_t width)
 {
 	size_t have = width_of(s);
@@ -96,7 +96,7 @@ void text_table_fit(struct text_table *g, size_t columns)
 	measure(g, widths);
 	for (size_t c = 0; c + 1 < g->ncolumns; c++)
 		used += widths[c] + GAP;
-	/* But not its head. */
+	/* Start after the head. */
 	for (size_t i = 2 * g->ncolumns - 1; i < g->n; i += g->ncolumns)
 		cut_left(g->cells[i], columns > used + LEAST ? columns - used : LEAST);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of text for a terminal: columns as wide as what is in them. */
+/* A table of text for a terminal, with columns as wide as their contents. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,24 +10,23 @@
 
 struct text_table {
 	size_t ncolumns;
-	const char *left; /* a letter a column: 'l' for those that begin at the left, others end at
-			     the right */
+	const char *left; /* alignment of each column: 'l' is left, others are right */
 	char **cells; /* row by row */
 	size_t n, cap;
-	const bool *is_red; /* NULL, or a row each, without the head; borrowed */
+	const bool *is_red; /* one per row without the head, borrowed; NULL: none */
 	bool has_failed; /* a cell is missing */
 };
 
-/* The head: its columns, "l" or "r" each in left, which is borrowed. */
+/* Set the columns and their heads. left: 'l' or 'r' for each column, borrowed. */
 void text_table_init(struct text_table *g, const char *left, const char *const *heads);
 void text_table_release(struct text_table *g);
-/* A copy in which bytes that a terminal might obey are question marks; malloc'd, NULL on no
+/* Copy text; bytes that might control a terminal become question marks. Malloc'd, NULL: no
  * memory. */
 char *text_table_text(const char *text);
-/* The next cell; rows fill from the left. As text_table_text has it. */
+/* Add the next cell, from left to right, as text_table_text would copy it. */
 void text_table_put(struct text_table *g, const char *text);
-/* Cut the cells of the last column, but for its head, at their left, so that no line is longer than
- * so many characters, as long as some are left of them. */
+/* Shorten the cells of the last column, except its head, on their left, so that no line is longer
+ * than columns. A minimum always remains. */
 void text_table_fit(struct text_table *g, size_t columns);
-/* -ENOMEM when a cell was lost; nothing is printed then. */
+/* -ENOMEM: a cell was lost, and nothing is printed. */
 int text_table_print(const struct text_table *g, FILE *out);

@@ -11,12 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_ROWS 3u /* of the server, and an empty one */
-#define OPS_ROWS                                                                         \
-	7u /* with an empty one and their head, where there is room for more than mounts \
-	    */
+#define HEAD_ROWS 3u /* of the server, with an empty row */
+/* An empty row, the head, and some kinds of request, if there is room beside the mounts. */
+#define OPS_ROWS     7u
 #define MOUNTS_LEAST 4u
-#define SHORT	     12u /* a terminal that has no room for all of the head */
+#define SHORT	     12u /* a terminal without room for the whole head */
 #define WIDE	     110u
 #define NARROW	     72u
 #define BOLD	     "\033[1m"
@@ -26,7 +25,7 @@
 static const struct {
 	char key;
 	const char *head, *word;
-	bool is_narrow, is_wide; /* also on a narrow terminal, only on a wide one */
+	bool is_narrow, is_wide; /* shown on a narrow terminal; shown only on a wide one */
 } orders[TOP_SCREEN_ORDERS] = {
 	[TOP_SCREEN_REQUESTS] = { 'r', "REQ/S", "requests", true, false },
 	[TOP_SCREEN_ERRORS] = { 'e', "ERR/S", "errors", false, false },
@@ -47,7 +46,7 @@ bool top_screen_key(char key, enum top_screen_order *ret)
 	return false;
 }
 
-/* The sort key of a mount. */
+/* A mount with its sort key. */
 struct line {
 	const struct busy *busy;
 	uint64_t value, p99_us;
@@ -136,7 +135,7 @@ static void put_cell(struct text_table *g, const struct line *l, int column, dou
 	}
 }
 
-/* A table whose first line stands out. */
+/* Print a table with a highlighted first line. */
 static int print_table(const struct top_screen *s, struct text_table *g, FILE *out)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -159,7 +158,7 @@ static int print_table(const struct top_screen *s, struct text_table *g, FILE *o
 static int print_mounts(const struct top_screen *s, const struct line *lines, size_t n, size_t room,
 			double seconds, FILE *out)
 {
-	/* The last row says what is left out. */
+	/* The last row counts the mounts that are left out. */
 	const size_t shown = n + 1 <= room ? n : room > 2 ? room - 2 : 1;
 	_cleanup_(freep) bool *is_red = calloc(shown + 1, sizeof(*is_red));
 	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
@@ -195,7 +194,7 @@ static int print_mounts(const struct top_screen *s, const struct line *lines, si
 	return r;
 }
 
-/* The keys, without a line end: the terminal would scroll. */
+/* Print the keys without a line end, which would scroll the terminal. */
 static void print_foot(const struct top_screen *s, FILE *out)
 {
 	char text[128];
@@ -209,8 +208,8 @@ static void print_foot(const struct top_screen *s, FILE *out)
 		s->columns > 1 ? (int)s->columns - 1 : 1, text);
 }
 
-/* Lines of the text, so many at most and so long at most: the terminal would go on writing over the
- * last character. */
+/* Print at most limit lines of text, cut to columns: the terminal would overwrite the last
+ * character. */
 static size_t print_lines(const char *text, size_t limit, size_t columns, FILE *out)
 {
 	size_t n = 0;
@@ -251,7 +250,7 @@ int top_screen_print(const struct top_screen *s, const struct report *begun,
 	left -= print_head(ended, s->rows >= SHORT ? HEAD_ROWS : 1, s->columns, out);
 	fputc('\n', out);
 	left--;
-	/* With the head and, at most, what is left out. */
+	/* The rows include the head, and at most one row for omitted mounts. */
 	wanted = ended->nmounts + 1;
 	mounts = left > OPS_ROWS + MOUNTS_LEAST && wanted > left - OPS_ROWS ? left - OPS_ROWS
 		 : wanted < left					    ? wanted
@@ -261,7 +260,7 @@ int top_screen_print(const struct top_screen *s, const struct report *begun,
 	else
 		fputs("no mounts\n", out);
 	left -= ended->nmounts ? mounts : 1;
-	/* An empty one, the head, and at least one. */
+	/* An empty row, the head, and at least one kind. */
 	if (r == 0 && left > 2)
 		r = stats_text_print_op_rates(all, by, left - 2, out);
 	print_foot(s, out);

@@ -629,7 +629,7 @@ def test_another_layer_is_refused(one, elsewhere, how):
     stream, _ = sent(one)
     how(elsewhere / "big")
     m2 = one.mount("b", lowers=[elsewhere])
-    assert "/big: what it stands on" in one.refused(m2, stream)
+    assert "/big: its base" in one.refused(m2, stream)
     assert not (one.upper("b") / BRANCHES).exists()
     one.snapshot(m2, "mine")
     one.refused(m2, stream)
@@ -658,7 +658,7 @@ def test_a_base_that_is_another_snapshot(one):
     fd = os.open(root / "big", os.O_RDWR)
     os.pwrite(fd, b"!", 70_100)
     os.close(fd)
-    assert "/big: what it stands on, /big, has other bytes here" in one.refused(upper, step)
+    assert "/big: its base, /big, has other bytes here" in one.refused(upper, step)
 
 
 def test_a_snapshot_that_is_sent_is_not_removed(one):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares a layer with doc/SPEC.md and with the layers below it, and repairs what provably loses
- * nothing. */
+/* Checks a layer against doc/SPEC.md and against the layers below it, and makes repairs that
+ * provably lose nothing. */
 #pragma once
 
 #include "veneer/base/step.h"
@@ -13,31 +13,31 @@ struct check_result {
 
 enum check_mode {
 	CHECK_LOOKS,
-	CHECK_REPAIRS, /* the layer is locked, and what can be put right without loss is */
-	CHECK_SALVAGES, /* besides, files without an entry get what they lack from their lower
-			 * files */
+	CHECK_REPAIRS, /* locks the layer; repairs everything that loses nothing */
+	CHECK_SALVAGES, /* also fills files without an entry from their lower files */
 };
 
-/* Something that is wrong, or was put right. All of it is valid during the call only. */
+/* A fault that was found, or a repair. Valid only during the call. */
 struct check_finding {
 	bool is_repair;
-	const char *code; /* a word for programs; veneer(1) has them all */
+	const char *code; /* a word for programs; veneer(1) lists all */
 	const char *layer; /* the layer, or the work directory */
-	const char *path; /* in there */
-	const char *text; /* what, for people */
+	const char *path; /* in layer */
+	const char *text; /* a description for people */
 };
 
 struct check_hooks {
 	void (*found)(void *arg, const struct check_finding *f);
 	void *arg;
-	const struct step *step; /* NULL: nobody asks */
+	const struct step *step; /* NULL: no progress is reported */
 };
 
-/* Call hooks->found for everything that is wrong with l. below is what its files are compared with;
- * NULL: not known, then they are not. What is put right has a call of its own. 0, also with damage;
- * -errno when the layer could not be looked at. */
+/* Call hooks->found for every fault of l, and for every repair. below: compare the files with it;
+ * NULL: unknown, so they are not compared. 0, also with faults; -errno: the layer could not be
+ * read. */
 int check_layer(struct layer *l, struct image *below, enum check_mode mode,
 		const struct check_hooks *hooks, struct check_result *ret);
-/* The same for the work directory at path, of an upper that is locked: adds to *ret. */
+/* Check the work directory at path, of an upper that is locked; adds to *ret. Results as
+ * check_layer. */
 int check_orphans_work(const char *path, bool repairs, const struct check_hooks *hooks,
 		       struct check_result *ret);

@@ -6,6 +6,6 @@
 
 #include <stdio.h>
 
-/* Metrics of the server and of each mount; every name begins with veneer_. Errors stay in out
- * (ferror). 0 or -ENOMEM, and then nothing is written. */
+/* Print metrics of the server and of each mount; all names begin with veneer_. I/O errors stay in
+ * out (ferror). 0; -ENOMEM: nothing was written. */
 int prometheus_print(const struct report *r, FILE *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A picture of a server and the mounts it serves, and the JSON text of it: what `veneer stats` and
- * `veneer top` get, in the form that veneer(1) describes. */
+/* A snapshot of a server's statistics and of its mounts, and its JSON text for `veneer stats` and
+ * `veneer top`, which veneer(1) describes. */
 #pragma once
 
 #include "veneer/base/stats.h"
@@ -12,12 +12,11 @@
 
 struct report_mount {
 	char *mountpoint, *mode, *upper; /* owned; upper may be NULL */
-	char *unknown; /* arguments that were ignored (options_unknown), owned; NULL: none */
-	char *mode_reason, *options; /* owned: mount_mode_reason, options_in_effect; NULL in a
-					report of an older server */
-	char *container; /* owned: its name if an engine's files tell it, else its number; or
-			  * NULL */
-	char **lowers; /* owned, nlower of them, top first; NULL in a report of an older server */
+	char *unknown; /* ignored arguments (options_unknown), owned; NULL: none */
+	char *mode_reason, *options; /* owned: mount_mode_reason, options_in_effect; NULL: from an
+					older server */
+	char *container; /* owned: the name in an engine's files, else the number; or NULL */
+	char **lowers; /* owned, nlower of them, top first; NULL: from an older server */
 	size_t nlower, image; /* image: index in report.images */
 	uint64_t inodes, map_files, map_log_bytes;
 	bool has_quota;
@@ -26,17 +25,17 @@ struct report_mount {
 };
 
 struct report_image {
-	const struct image *key; /* whose; not looked at */
+	const struct image *key; /* identifies the image; not dereferenced */
 	size_t nlayers, nmounts;
 	uint64_t bytes;
 };
 
 struct report {
 	char *version; /* owned */
-	char *cpu_latency; /* owned: cpu_latency_state; NULL in a report of an older server */
+	char *cpu_latency; /* owned: cpu_latency_state; NULL: from an older server */
 	pid_t pid;
 	uint64_t uptime_s, rss_bytes, descriptors;
-	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
+	uint64_t mounts_served, inodes_served; /* including mounts that the list leaves out */
 	struct layer_registry_stats share;
 	struct mmap_cache_usage windows;
 	struct page_dup_limiter_usage limiter;
@@ -48,33 +47,34 @@ struct report {
 	size_t nimages;
 };
 
-/* Take the picture of this process, without any mount yet. 0 or -ENOMEM. */
+/* Fill in this process, without any mount. 0 or -ENOMEM. */
 int report_begin(struct report *ret);
-/* ... with this one besides, which is open until this returns. 0 or -ENOMEM. Takes the lock of the
- * inode table and, for a moment, the lock of the upper's map. */
+/* Add a mount, which must stay open during the call. Takes the lock of the inode table and,
+ * briefly, the lock of the upper's map. 0 or -ENOMEM. */
 int report_add(struct report *r, struct mount *m);
 void report_release(struct report *r);
-/* Have room for one more mount and one more image, cleared. 0 or -ENOMEM. */
+/* Make room for one more mount and one more image, zeroed. 0 or -ENOMEM. */
 int report_make_room(struct report *r);
-/* "lookup": what a kind of request is called in the text. False for numbers without a name. */
+/* The name of a kind of request in the text, such as "lookup". False: the number has no name. */
 bool report_op_name(uint32_t opcode, char ret[32]);
-/* A path as the text has it: bytes that are not UTF-8 are \xNN. Malloc'd; NULL on no memory. */
+/* A path in the form of the text: bytes that are not UTF-8 become \xNN. Malloc'd; NULL: no
+ * memory. */
 char *report_path(const char *path);
-/* The same for a line that is printed: control characters are \xNN, too, so that no name of a file,
- * which comes from a layer, makes a line of its own or steers a terminal. */
+/* report_path for a printed line: control characters become \xNN, too. So a file name from a layer
+ * can neither start a line nor control a terminal. Malloc'd; NULL: no memory. */
 char *report_line(const char *text);
 
-/* Subtract the counts of an earlier picture of one mount or server; the longest times stay those of
- * all time. */
+/* Subtract the counts of an earlier report of the same mount or server; the longest times stay
+ * those of all time. */
 void report_subtract(struct stats_values *ended, const struct stats_values *begun);
 
 /* ---- report_json.c ---- */
 
-/* The report as text, malloc'd, one line without newline. 0 or -ENOMEM. */
+/* Format the report as one line without a newline; malloc'd. 0 or -ENOMEM. */
 int report_json(const struct report *r, char **ret);
-/* A picture from its text, which may be that of another version: what is not known is left out,
- * what is missing is 0. -EBADMSG: it is no such text at all; -ENOMEM. */
+/* Parse a report, perhaps of another version: unknown fields are ignored, missing ones are 0.
+ * -EBADMSG: not a report; -ENOMEM. */
 int report_parse(const char *json, struct report *ret);
-/* The text with those mounts only that fit; malloc'd. -ENOENT: none does. -EBADMSG, -ENOMEM. */
+/* Keep only the mounts that fit; malloc'd. -ENOENT: none fits; -EBADMSG, -ENOMEM. */
 int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg,
 		char **ret_json);

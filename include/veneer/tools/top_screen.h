@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A frame of `veneer top` that fits a terminal: as many columns and rows as there are, the mounts'
- * names whole to the right as far as they go. */
+/* A frame of `veneer top` that fits a terminal. The names of the mounts are in the last column, and
+ * shortened only if they must be. */
 #pragma once
 
 #include "veneer/tools/report.h"
 
 #include <stdio.h>
 
-/* Sort keys of mounts, the most first; a key each. */
+/* Sort keys of mounts, largest first; each has a key. */
 enum top_screen_order {
 	TOP_SCREEN_REQUESTS,
 	TOP_SCREEN_ERRORS,
@@ -22,11 +22,11 @@ enum top_screen_order {
 struct top_screen {
 	size_t columns, rows;
 	enum top_screen_order order;
-	bool has_style; /* bold and inverse text, and red */
+	bool has_style; /* use bold, inverse and red text */
 };
 
-/* True: this key chooses an order. */
+/* Does this key choose an order? */
 bool top_screen_key(char key, enum top_screen_order *ret);
-/* At most rows lines. Errors stay in out (ferror). 0 or -ENOMEM. */
+/* Print at most rows lines. I/O errors stay in out (ferror). 0 or -ENOMEM. */
 int top_screen_print(const struct top_screen *s, const struct report *begun,
 		     const struct report *ended, double seconds, FILE *out);
