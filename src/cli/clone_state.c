@@ -27,9 +27,9 @@
 #define NAMES_MAX   100000
 #define TICK_US	    1000
 
-/* ---- the directory of all ---- */
+/* ---- the directory of all clones ---- */
 
-/* malloc'd; 0 with NULL: there is none, and none is to be made; -errno after a sentence. */
+/* malloc'd. 0 with NULL: there is none, and `makes` is false; -errno after a sentence. */
 static int find_all(bool makes, char **ret)
 {
 	_cleanup_(freep) char *home = state_dir_path();
@@ -51,7 +51,7 @@ static int find_all(bool makes, char **ret)
 	return r;
 }
 
-/* What is not this user's alone says nothing. */
+/* Accept only a directory that no other user can write. */
 static int open_own(const char *path)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -91,7 +91,7 @@ static int write_new(int dirfd, const json_t *description)
 	return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A reader finds the one before or this one. */
+/* Replace the description in one step: a reader finds the old one or the new one. */
 static int save(const struct clone_state *c)
 {
 	_cleanup_(closep) int dirfd = open_own(c->path);
@@ -128,7 +128,7 @@ static int take_description(struct clone_state *c, json_t *j)
 	return c->dir && c->dest && c->options ? 0 : -ENOMEM;
 }
 
-/* Takes path over, also on failure. */
+/* path is taken over, also on failure. */
 static int load(char *path, struct clone_state *ret)
 {
 	_cleanup_(closep) int dirfd = -1, fd = -1;
@@ -157,8 +157,8 @@ static bool is_before(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
-/* Does all of the directory have the clock of its own file system? What is mounted in it may tick.
- */
+/* Does everything in the directory have the clock of its own file system? A file system mounted in
+ * it may have a coarse clock. */
 static bool is_one_file_system(const char *dir)
 {
 	_cleanup_(closep) int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -167,10 +167,10 @@ static bool is_one_file_system(const char *dir)
 	return fd >= 0 && mountinfo_plain(0, &fd, 1, &is_plain) == 0 && is_plain;
 }
 
-/* Linux 6.13 has a fine clock for change times: a file gets a time between two ticks if its last
- * change time was read before, and no file of the file system gets an earlier one afterwards. *ret:
- * the time of the clone's own directory. False: it is not of that clock, or of another file system
- * than dir. */
+/* Linux 6.13 has a fine clock for change times. A file gets a time between two ticks if its last
+ * change time was read before, and then no file of the file system gets an earlier one. *ret: the
+ * time of the clone's own directory. False: its file system has no such clock, or is not the one of
+ * dir. */
 static bool read_fine_clock(const struct clone_state *c, const struct stat *dir,
 			    const struct timespec *start, struct timespec *ret)
 {
@@ -183,8 +183,8 @@ static bool read_fine_clock(const struct clone_state *c, const struct stat *dir,
 	return is_before(start, ret) && is_one_file_system(c->dir);
 }
 
-/* A moment behind all changes until now, as the file system will say of them, and not behind any to
- * come. Where its clock ticks, this waits for the next tick. */
+/* A time after all changes so far, by the clock of the file system, and not after any later change.
+ * With a coarse clock this waits for the next tick. */
 static struct timespec now(const struct clone_state *c, const struct stat *dir)
 {
 	struct timespec start, tick;
@@ -199,7 +199,7 @@ static struct timespec now(const struct clone_state *c, const struct stat *dir)
 	return tick;
 }
 
-/* What was read before it was locked may be of yesterday. */
+/* Read the description again: it may have changed before the lock was taken. */
 static int reload(struct clone_state *c)
 {
 	struct clone_state now;
@@ -247,7 +247,7 @@ int clone_state_lock(struct clone_state *c)
 	return r;
 }
 
-/* The upper's root is what is seen of the directory itself. */
+/* The upper's root shows the attributes of the directory itself. */
 static int make_own_dirs(const struct clone_state *c)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
@@ -273,7 +273,7 @@ int clone_state_renew(struct clone_state *c)
 	return save(c);
 }
 
-/* A directory of a new name like that of dest. */
+/* Make a directory with a new name, like the name of dest. */
 static int make_dir(const char *all, const char *dest, char **ret)
 {
 	const char *slash = strrchr(dest, '/'), *name = slash && slash[1] ? slash + 1 : "root";
@@ -327,7 +327,7 @@ int clone_state_remove(struct clone_state *c)
 	_cleanup_(freep) char *gone = NULL;
 	struct stat st;
 
-	/* A name that is no clone's, so that a kill leaves none with half of it. */
+	/* Rename it to a name that no clone has, so that a kill leaves no half-removed clone. */
 	if (asprintf(&gone, "%.*s/.%s", (int)(slash - c->path), c->path, slash + 1) < 0)
 		gone = NULL;
 	if (gone)
@@ -361,7 +361,7 @@ void clone_state_release(struct clone_state *c)
 	*c = (struct clone_state){ .lock_fd = -1 };
 }
 
-/* ---- all ---- */
+/* ---- all clones ---- */
 
 static int is_name(const struct dirent *d)
 {
@@ -377,7 +377,7 @@ static int visit(const char *all, const char *name, int (*fn)(void *arg, struct 
 
 	if (r == 0)
 		return fn(arg, &c);
-	/* One that is being made has no description yet. */
+	/* A clone that is being made has no description yet. */
 	if (r != -ENOENT)
 		log_error("%s/%s is no clone: %s", all, name,
 			  r == -EUCLEAN ? "its description is damaged" : strerror(-r));
@@ -441,7 +441,7 @@ char *clone_state_layers(const struct clone_state *c, bool with_upper)
 	return upper ? mount_find_options(&m, with_upper) : NULL;
 }
 
-/* What -o takes to mount it. */
+/* The -o list that mounts it. */
 static char *mount_options(const struct clone_state *c)
 {
 	_cleanup_(freep) char *layers = clone_state_layers(c, true),
@@ -455,7 +455,7 @@ static char *mount_options(const struct clone_state *c)
 	return ret;
 }
 
-/* ---- taking one into one's hands ---- */
+/* ---- locking and mounting ---- */
 
 int clone_state_mount(const struct clone_state *c)
 {
@@ -490,8 +490,7 @@ int clone_state_take(const char *given, struct clone_state *ret)
 	if (r < 0)
 		return r;
 	if (clone_state_is_applying(ret)) {
-		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
-			  "with that",
+		log_error("%s: applying its changes was interrupted: `veneer apply` finishes it",
 			  ret->dest);
 		return -EBUSY;
 	}

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 1. The clone is unmounted, so that nothing changes any more. 2. What both sides changed is looked
- * for. 3. All changes are written to a tar, which gets its name when it is on the disk: from here
- * on they are carried over, by this call or, after a kill, the next. 4. They are. 5. When they are
- * on the disk the clone begins anew, with nothing changed, and the tar goes last. */
+/* Steps of apply:
+ * 1. Unmount the clone, so that nothing changes any more.
+ * 2. Look for conflicts, which both sides changed.
+ * 3. Write all changes to a tar, which gets its name once it is on the disk. From here on they are
+ *    being applied, by this call or, after a kill, by the next one.
+ * 4. Apply them.
+ * 5. When they are on the disk, empty the clone, and remove the tar last. */
 #include "commands.h"
 
 #include "clone_state.h"
@@ -29,14 +32,14 @@
 static int print_usage(void)
 {
 	printf("usage: veneer apply [--dry-run] [--force] [--drop-snapshots] DEST\n\n"
-	       "Carry what was changed in a clone (veneer clone) over to its directory. The clone\n"
-	       "is unmounted meanwhile, and begins anew. What was changed in the directory, too,\n"
-	       "since the clone was made or last applied, is listed, and then nothing is done. A\n"
-	       "call that was interrupted is finished by the next one.\n\n"
-	       "  --drop-snapshots  of a clone that has snapshots, which go\n"
-	       "  -f, --force       what both changed becomes what the clone has\n"
-	       "  -n, --dry-run     list the changes, and what stands in their way\n\n"
-	       "Exit code: 0; 1 when not all could be carried over; 2 for wrong usage.\n");
+	       "Apply the changes of a clone (veneer clone) to its directory. The clone is\n"
+	       "unmounted meanwhile, and is empty afterwards. If both sides changed a path since\n"
+	       "the clone was made or last applied, the conflicts are listed and nothing is\n"
+	       "done. An interrupted call is finished by the next one.\n\n"
+	       "  --drop-snapshots  accept a clone with snapshots, which are removed\n"
+	       "  -f, --force       resolve conflicts in favour of the clone\n"
+	       "  -n, --dry-run     list the changes and the obstacles\n\n"
+	       "Exit code: 0; 1 when not all changes could be applied; 2 for wrong usage.\n");
 	return 0;
 }
 
@@ -44,9 +47,9 @@ struct flags {
 	bool is_dry, is_forced, drops_snapshots;
 };
 
-/* ---- what there is to do ---- */
+/* ---- finding the changes ---- */
 
-/* A clone begins anew without them. */
+/* Refuse a clone with snapshots, unless they may be dropped: applying empties the clone. */
 static int check_snapshots(const struct clone_state *c, const char *upper,
 			   const struct flags *flags)
 {
@@ -54,13 +57,13 @@ static int check_snapshots(const struct clone_state *c, const char *upper,
 
 	if (flags->is_dry)
 		return 0;
-	/* Its own view holds them until it is unmounted. */
+	/* A mounted clone holds its own snapshots until it is unmounted. */
 	if (flags->drops_snapshots)
 		return mount_find_is_ours(c->dest) ? 0 : clone_state_check_branches(c);
 	r = offline_refuse_snapshots(upper, "apply");
 	if (r == -EOPNOTSUPP)
-		log_error("%s: --drop-snapshots carries over what it shows; its snapshots go, and "
-			  "branches of them",
+		log_error("%s: --drop-snapshots applies its present contents, and removes its "
+			  "snapshots and their branches",
 			  c->dest);
 	return r;
 }
@@ -85,7 +88,7 @@ static void say_left(void *arg, const char *path)
 	fprintf(stderr, "changed meanwhile, and left as it is: %s\n", path);
 }
 
-/* 0; -EEXIST: something stands in the way, as was said; -errno after a sentence. */
+/* 0; -EEXIST: there are obstacles, which were printed; -errno after a sentence. */
 static int look_for_obstacles(const struct clone_state *c, const struct diff *d, int dirfd,
 			      const struct flags *flags)
 {
@@ -103,7 +106,7 @@ static int look_for_obstacles(const struct clone_state *c, const struct diff *d,
 	return n || (conflicts && !flags->is_forced) ? -EEXIST : 0;
 }
 
-/* The same. */
+/* Results as look_for_obstacles. */
 static int read_changes(const struct clone_state *c, const struct flags *flags, struct diff *ret)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
@@ -114,7 +117,8 @@ static int read_changes(const struct clone_state *c, const struct flags *flags, 
 	*ret = (struct diff){ 0 };
 	r = r ?: diff_read(upper, lower, 1, true, NULL, ret);
 	if (r == 0 && apply_is_root_changed(ret, dirfd) == 1)
-		log_warn("%s: mode and attributes of the directory itself do not go over", c->dest);
+		log_warn("%s: mode and attributes of the directory itself are not applied",
+			 c->dest);
 	return r ?: look_for_obstacles(c, ret, dirfd, flags);
 }
 
@@ -129,9 +133,9 @@ static int list(const struct clone_state *c, const struct flags *flags)
 	return r < 0;
 }
 
-/* ---- doing it ---- */
+/* ---- applying ---- */
 
-/* What came in the way while it was written is found before it counts. */
+/* Look for obstacles again before the tar counts, as they may have come while it was written. */
 static int sync_and_name(const struct clone_state *c, const struct diff *d, int fd,
 			 const struct flags *flags)
 {
@@ -173,13 +177,12 @@ static int carry_out(const struct clone_state *c, int dirfd)
 	if (r == 0 && syncfs(dirfd) < 0)
 		r = -errno;
 	if (r < 0)
-		log_error("%s: not all changes are carried over: %s; the same command goes on with "
-			  "it",
+		log_error("%s: not all changes were applied: %s; run the same command again",
 			  c->dest, strerror(-r));
 	return r ?: has_left;
 }
 
-/* The tar is not needed any more, or has what was left out. */
+/* Remove the tar, or keep it for the changes that were left out. */
 static int end_tar(const struct clone_state *c, bool is_kept)
 {
 	char name[64];
@@ -194,12 +197,12 @@ static int end_tar(const struct clone_state *c, bool is_kept)
 		return r;
 	}
 	if (is_kept)
-		log_error("%s: what the clone had for those is in %s/%s, until it is discarded",
+		log_error("%s: the clone's objects for those are in %s/%s, until it is discarded",
 			  c->dest, c->path, name);
 	return 0;
 }
 
-/* The upper, which a kill may have left removed. */
+/* Lock the upper, which a kill may have left removed. */
 static int lock_upper(const struct clone_state *c, int *ret)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
@@ -211,11 +214,11 @@ static int lock_upper(const struct clone_state *c, int *ret)
 	r = *ret >= 0 ? upper_lock_alone(upper, *ret) : errno == ENOENT ? 0 : -errno;
 	if (r < 0)
 		log_error("%s: %s", c->dest,
-			  r == -EBUSY ? "another mount uses what was changed" : strerror(-r));
+			  r == -EBUSY ? "another mount uses its upper" : strerror(-r));
 	return r;
 }
 
-/* The changes are kept in the tar. 0; 1: some were left out, as was said; -errno after a
+/* Apply the changes of the tar. 0; 1: some were left out, which was printed; -errno after a
  * sentence. */
 static int finish(struct clone_state *c)
 {
@@ -228,7 +231,7 @@ static int finish(struct clone_state *c)
 	return e < 0 ? e : r;
 }
 
-/* Unmounted, and nobody else's. */
+/* Apply a clone that is unmounted and locked. */
 static int apply_alone(struct clone_state *c, const struct flags *flags)
 {
 	_cleanup_(closep) int fd = -1;
@@ -244,8 +247,8 @@ static int apply_alone(struct clone_state *c, const struct flags *flags)
 	return r ?: finish(c);
 }
 
-/* As read_changes. The descriptors of the directories are closed: a child that unmounts would have
- * copies of all. */
+/* Read the changes, with the results of read_changes. Closes the descriptors of the directories, as
+ * a child that unmounts would inherit them. */
 static int look_at_changes(const struct clone_state *c, const struct flags *flags)
 {
 	_cleanup_(diff_release) struct diff d = { 0 };
@@ -261,11 +264,11 @@ static int apply(struct clone_state *c, const struct flags *flags)
 
 	if (clone_state_is_applying(c) && !is_mounted)
 		return finish(c) != 0;
-	/* It goes on if it is known by now that this cannot be done. */
+	/* Find obstacles before unmounting, so that the mount stays if it cannot be done. */
 	if (is_mounted && (look_at_changes(c, flags) < 0 || mount_call_umount(c->dest)))
 		return 1;
 	r = apply_alone(c, flags);
-	/* What is half done must not be changed. */
+	/* A half-applied clone must not be changed. */
 	if (is_mounted && !clone_state_is_applying(c) && clone_state_mount(c))
 		return 1;
 	return r != 0;
@@ -284,7 +287,7 @@ static int find_and_apply(const char *given, const struct flags *flags)
 		return 1;
 	fd_cache_init();
 	file_guard_init();
-	/* Of one that was killed. */
+	/* left by an apply that was killed */
 	unlinkat(c.lock_fd, CLONE_STATE_TAR ".new", 0);
 	return flags->is_dry ? list(&c, flags) : apply(&c, flags);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A branch is a mount like any other, whose lower layers are a snapshot and what that stands on.
- * Its upper and work directory are beside its mount point, with the options that mount it again. */
+/* A branch is an ordinary mount, whose lower layers are a snapshot and the layers below that. Its
+ * upper and work directory are beside its mount point, with the options that mount it again. */
 #include "commands.h"
 
 #include "mount_call.h"
@@ -31,17 +31,17 @@ static int print_usage(void)
 {
 	printf("usage: veneer branch [-o OPTIONS] MOUNTPOINT[@SNAPSHOT] DEST\n"
 	       "       veneer branch --resume DEST\n\n"
-	       "Mount at DEST what a snapshot of a mount shows, to be changed on its own; without\n"
-	       "@SNAPSHOT one is taken now. DEST is made if it is not there. What the branch\n"
-	       "changes is kept beside it, in .DEST.branch; remove that when it is unmounted and\n"
-	       "not wanted any more.\n\n"
-	       "  -o OPTIONS   besides those of the mount\n"
+	       "Mount a snapshot of a mount at DEST, to be changed independently; without\n"
+	       "@SNAPSHOT one is taken now. DEST is created if it does not exist. The changes of\n"
+	       "the branch are kept beside it, in .DEST.branch; remove that after unmounting the\n"
+	       "branch, when it is no longer needed.\n\n"
+	       "  -o OPTIONS   in addition to those of the mount\n"
 	       "  --resume     mount a branch again\n\n"
 	       "Exit code: 0; 1 when it could not be mounted; 2 for wrong usage.\n");
 	return 0;
 }
 
-/* ---- where its own things are ---- */
+/* ---- its own directories ---- */
 
 /* DIR/.NAME.branch for DIR/NAME, malloc'd. */
 static char *state_path(const char *dest)
@@ -61,7 +61,7 @@ static char *path_in(const char *dir, const char *name)
 	return asprintf(&ret, "%s/%s", dir, name) < 0 ? NULL : ret;
 }
 
-/* As the mount will have it, wherever it is mounted again from. */
+/* The path as the mount has it, from wherever it will be mounted again. */
 static char *absolute(const char *path)
 {
 	char *ret = realpath(path, NULL);
@@ -95,12 +95,12 @@ static void remove_state(const char *state)
 	rmtree(AT_FDCWD, state);
 }
 
-/* ---- which layers ---- */
+/* ---- layers ---- */
 
 struct origin {
 	struct report report;
 	bool has_report;
-	char **lowers; /* the snapshots' paths are owned, nsnapshots of them, and come first */
+	char **lowers; /* the first nsnapshots are paths of snapshots, and owned */
 	size_t n, nsnapshots;
 };
 
@@ -123,7 +123,8 @@ static int add_lower(struct origin *o, char *path)
 	return 0;
 }
 
-/* The snapshot of this name and those that it stands on, then the layers of the mount. */
+/* Find the layers: the snapshot of this name, the snapshots below it, then the layers of the
+ * mount. */
 static int find_layers(struct origin *o, const char *name)
 {
 	const struct report_mount *m = &o->report.mounts[0];
@@ -167,14 +168,14 @@ static int look_at_origin(struct origin *o, const char *given)
 	if (m && m->upper && m->lowers)
 		return 0;
 	log_error("%s %s", given,
-		  m ? "has no upper directory, of which a snapshot could be"
-		    : "is no mount of veneer");
+		  m ? "has no upper directory, and so no snapshots" : "is no mount of veneer");
 	return -1;
 }
 
 /* ---- mounting ---- */
 
-/* Those of the report but for what it says of the kernel's mount, which is not to be said again. */
+/* Put the options of the report, without those of the kernel's mount, which must not be
+ * repeated. */
 static int put_inherited(struct buf *b, const char *options)
 {
 	static const char *const said[] = { "fsname=", "subtype=" };
@@ -247,7 +248,7 @@ static int mount_new(const struct origin *o, const char *state, const char *more
 
 /* ---- the command ---- */
 
-/* Where the name begins, if it has one: a mount point may have an @ itself. */
+/* Split the name of the snapshot off, if there is one: a mount point may have an @ itself. */
 static char *split_name(char *given)
 {
 	_cleanup_(freep) char *path = mount_find_path(given);
@@ -298,14 +299,14 @@ static int branch(char *given, const char *more, const char *dest)
 	return mount_there(&o, more, dest);
 }
 
-/* What is mounted by this user's word must be this user's. */
+/* Files that decide a mount must belong to this user alone. */
 static bool is_own(int fd, mode_t type, struct stat *ret)
 {
 	return fstat(fd, ret) == 0 && (ret->st_mode & S_IFMT) == type && ret->st_uid == geteuid() &&
 	       !(ret->st_mode & 022);
 }
 
-/* The options that a branch was mounted with, malloc'd. */
+/* The options with which the branch was mounted, malloc'd. */
 static char *read_options(const char *state)
 {
 	_cleanup_(closep) int dir = open(state, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

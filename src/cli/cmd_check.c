@@ -30,19 +30,18 @@ static int print_usage(void)
 {
 	printf("usage: veneer check [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
 	       "       veneer check [OPTION...] LAYER|MOUNTPOINT\n\n"
-	       "Find what is damaged in the upper U, or in a layer by itself: in its block map,\n"
-	       "its partial files and its renamed directories, and whether the lower files they\n"
-	       "need are what they were; and what mounts and tools that were killed left in it\n"
-	       "and in the work directory W.\n\n"
-	       "  --repair     put right what can be, if that provably loses nothing; without\n"
-	       "               it nothing is changed\n"
-	       "  --salvage    besides, where the map was lost, give files the lower file's\n"
-	       "               bytes for each block that has none: zeros that were written\n"
-	       "               are lost\n"
+	       "Find damage in the upper U, or in a layer by itself: in its block map, its\n"
+	       "partial files and its renamed directories, and changes of the lower files that\n"
+	       "they need. Also find the remains of mounts and tools that were killed, in the\n"
+	       "layer and in the work directory W.\n\n"
+	       "  --repair     repair everything that can be repaired provably without loss;\n"
+	       "               without it nothing is changed\n"
+	       "  --salvage    also, where the map was lost, fill each block without data from\n"
+	       "               the lower file: zeros that were written there are lost\n"
 	       "  --json       one JSON object\n"
 	       "  -q, --quiet  no progress\n\n"
-	       "Exit code: 0 when all is well (now); 1 for damage, or what could not be looked\n"
-	       "at; 2 for wrong usage.\n");
+	       "Exit code: 0 when there is no damage (any more); 1 for damage, or when something\n"
+	       "could not be read; 2 for wrong usage.\n");
 	return 0;
 }
 
@@ -68,7 +67,7 @@ static int open_layer(const char *path, struct layer **ret)
 	return r;
 }
 
-/* Also where a crash came before it got its name. */
+/* Also opens a snapshot that a crash left without a name. */
 static int open_snapshot(const char *root, uint64_t id, struct layer **ret)
 {
 	_cleanup_(closep) int dir = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,7 +92,7 @@ static int stack_add(struct stack *s, struct layer *l)
 	return r;
 }
 
-/* A snapshot of the layer at this path, and what it stands on. */
+/* Add a snapshot of the layer at this path, and the snapshots below it. */
 static int stack_add_snapshots(struct stack *s, const char *path, const struct branch_chain *c,
 			       uint64_t id)
 {
@@ -112,7 +111,7 @@ static int stack_add_snapshots(struct stack *s, const char *path, const struct b
 	return r;
 }
 
-/* The snapshots of a layer; none is no error. */
+/* Load the snapshots of a layer; having none is no error. */
 static int load_chain(const char *path, struct branch_chain *ret)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -142,7 +141,7 @@ static int stack_add_lower(struct stack *s, const char *path)
 	return r ?: stack_add_snapshots(s, path, &c, c.head);
 }
 
-/* What a layer is compared with: a snapshot that it stands on, if any, and the lower layers. */
+/* Open the image below a layer: the snapshot that it stands on, if any, and the lower layers. */
 static int open_below(const struct mount_opts *opts, const struct branch_chain *c, uint64_t id,
 		      struct image **ret)
 {
@@ -154,7 +153,7 @@ static int open_below(const struct mount_opts *opts, const struct branch_chain *
 	return r ?: image_new(s.layers, s.n, ret);
 }
 
-/* A repair needs the layer for itself; only looking, a live mount is worth a warning. */
+/* A repair needs the layer alone; a mere check only warns of a live mount. */
 static int lock_layer(const struct layer *l, bool repairs)
 {
 	if (repairs) {
@@ -165,15 +164,16 @@ static int lock_layer(const struct layer *l, bool repairs)
 				  r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
-	/* A snapshot is held by mounts that only read it. */
+	/* Mounts that only read a snapshot hold it, too. */
 	if (flock(l->rootfd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		log_warn("%s is in use by a mount: what it is changing may look damaged", l->path);
+		log_warn("%s is in use by a mount: files that it is changing may look damaged",
+			 l->path);
 	else
 		flock(l->rootfd, LOCK_UN);
 	return 0;
 }
 
-/* ---- what is said of it ---- */
+/* ---- output ---- */
 
 struct output {
 	bool is_json, has_colours, has_failed;
@@ -191,7 +191,7 @@ static json_t *finding_json(const struct check_finding *f)
 				     : NULL;
 }
 
-/* A line each: red, or green for what was put right. */
+/* Print a line: red for a fault, green for a repair. */
 static void print_finding(void *arg, const struct check_finding *f)
 {
 	_cleanup_(freep) char *layer = report_line(f->layer), *path = report_line(f->path),
@@ -210,7 +210,7 @@ static void print_finding(void *arg, const struct check_finding *f)
 	printf("%s/%s: %s%s%s\n", layer ? layer : "?", path ? path : "?",
 	       f->is_repair ? "repaired: " : "", text ? text : f->code,
 	       o->has_colours ? "\033[0m" : "");
-	/* Repairs are seen when they are made. */
+	/* Show repairs as soon as they are made. */
 	fflush(stdout);
 }
 
@@ -249,8 +249,8 @@ static int print_json(const char *path, const struct check_result *s, const stru
 
 struct job {
 	const char *path, *work; /* work: NULL, or the work directory */
-	const struct mount_opts *opts; /* NULL: the lower layers are not known */
-	struct image *below; /* check_on's */
+	const struct mount_opts *opts; /* NULL: the lower layers are unknown */
+	struct image *below; /* set and released by check_on */
 	enum check_mode mode;
 };
 
@@ -276,7 +276,7 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	return r;
 }
 
-/* Adds to *s. l is given back. 0 or -errno. */
+/* Adds to *s. l is released. 0 or -errno. */
 static int check_one(struct layer *l, const struct job *job, struct output *o,
 		     struct check_result *s)
 {
@@ -292,7 +292,7 @@ static int check_one(struct layer *l, const struct job *job, struct output *o,
 	return r;
 }
 
-/* A layer, or one of its snapshots, on what it stands on. */
+/* Check a layer, or one of its snapshots, against the layers below it. */
 static int check_on(struct layer *l, struct job job, const struct branch_chain *c, uint64_t id,
 		    struct output *o, struct check_result *s)
 {
@@ -306,7 +306,7 @@ static int check_on(struct layer *l, struct job job, const struct branch_chain *
 	return r;
 }
 
-/* Exit code. A snapshot is never changed, so it is not repaired. */
+/* Exit code. Snapshots are checked, but not repaired, because they never change. */
 static int check(const struct job *job, struct output *o)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -332,7 +332,7 @@ static int check(const struct job *job, struct output *o)
 	return r < 0 || s.found > s.repaired;
 }
 
-/* Of a mount its upper, on the layers that it lies on. */
+/* For a mount: check its upper on its layers. */
 static int look_behind(struct offline_args *args, char **ret_list)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };

@@ -17,19 +17,19 @@ static int print_usage(void)
 {
 	printf("usage: veneer clone [--size SIZE] [-o OPTIONS] DIR DEST\n"
 	       "       veneer clone --resume [DEST]\n\n"
-	       "Mount at DEST a view of a directory that can be changed while DIR stays as it is.\n"
-	       "DEST is made if it is not there. What changes is kept below the state directory,\n"
+	       "Mount a writable view of a directory at DEST; DIR itself does not change. DEST\n"
+	       "is created if it does not exist. The changes are kept below the state directory,\n"
 	       "$XDG_STATE_HOME/veneer/clones (root: /var/lib/veneer/clones). `veneer diff DEST`\n"
-	       "lists it, `veneer apply DEST` carries it over to DIR, `veneer discard DEST`\n"
-	       "removes it, `veneer clones` lists all.\n\n"
-	       "  --size SIZE  the most that the changes may take, as size= of a mount\n"
+	       "lists them, `veneer apply DEST` applies them to DIR, `veneer discard DEST`\n"
+	       "removes them, and `veneer clones` lists all clones.\n\n"
+	       "  --size SIZE  limit of the changes, as size= of a mount\n"
 	       "  -o OPTIONS   of the mount\n"
-	       "  --resume     mount one again, or without DEST all that are not mounted\n\n"
+	       "  --resume     mount a clone again, or without DEST all unmounted clones\n\n"
 	       "Exit code: 0; 1 when it could not be mounted; 2 for wrong usage.\n");
 	return 0;
 }
 
-/* ---- a new one ---- */
+/* ---- a new clone ---- */
 
 static bool is_within(const char *path, const char *dir)
 {
@@ -96,15 +96,14 @@ static int make_clone(const char *dir, const char *dest, const char *options)
 	return code;
 }
 
-/* ---- again ---- */
+/* ---- mounting again ---- */
 
 static int mount_again(struct clone_state *c)
 {
 	if (clone_state_lock(c) < 0)
 		return 1;
 	if (clone_state_is_applying(c)) {
-		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
-			  "with that",
+		log_error("%s: applying its changes was interrupted: `veneer apply` finishes it",
 			  c->dest);
 		return 1;
 	}
@@ -113,7 +112,7 @@ static int mount_again(struct clone_state *c)
 	return clone_state_mount(c);
 }
 
-/* Exit code in *arg: the others are mounted all the same. */
+/* Exit code in *arg; on a failure the others are still mounted. */
 static int resume_one(void *arg, struct clone_state *c)
 {
 	int *code = arg;

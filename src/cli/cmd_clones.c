@@ -19,8 +19,8 @@
 static int print_usage(void)
 {
 	printf("usage: veneer clones [--json]\n\n"
-	       "List this user's clones (veneer clone): where each is mounted, what the changes\n"
-	       "take on their file system, and the directory.\n\n"
+	       "List this user's clones (veneer clone): the state and the mount point of each,\n"
+	       "the disk space of its changes, and the directory.\n\n"
 	       "  --json       one JSON object, sizes in bytes\n\n"
 	       "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
 	return 0;
@@ -39,7 +39,7 @@ static int print_one(void *arg, struct clone_state *c)
 	json_t *list = arg;
 	struct du u = { 0 };
 	uint64_t bytes;
-	/* It is not there where applying was interrupted as the clone began anew. */
+	/* The upper is missing if apply was interrupted while it emptied the clone. */
 	int r = !upper ? -ENOMEM : access(upper, F_OK) < 0 ? 0 : du_layer(upper, NULL, &u);
 
 	if (r < 0) {

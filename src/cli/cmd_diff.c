@@ -34,16 +34,16 @@ static int print_usage(void)
 	printf("usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
 	       "       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n"
 	       "       veneer diff [OPTION...] MOUNTPOINT|CLONE\n\n"
-	       "List what the layer UPPER, or that of a mount, changes: A added, C changed, D\n"
-	       "deleted, and of files that were changed in part how many of their blocks are\n"
-	       "their own. It may be in use. Of the lower layers only names are looked up.\n\n"
-	       "  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the\n"
-	       "                        layer alone decides: a directory counts as changed, a\n"
-	       "                        file as added unless it says that it was copied up\n"
-	       "  -r                    list what was in deleted directories, too\n"
+	       "List the changes of the layer UPPER, or of a mount: A added, C changed, D\n"
+	       "deleted, and for files that were changed in part the number of their own blocks.\n"
+	       "UPPER may be in use. In the lower layers only names are looked up.\n\n"
+	       "  -o lowerdir=A[:B...]  the layers below UPPER, top first. Without it only the\n"
+	       "                        layer is read: a directory counts as changed, a file as\n"
+	       "                        added unless it is marked as copied up\n"
+	       "  -r                    also list the contents of deleted directories\n"
 	       "  --json                one JSON object\n"
 	       "  --tar                 write the layer of an OCI image: tar with whiteouts\n"
-	       "  -o FILE               write it there and not to standard output\n"
+	       "  -o FILE               write to FILE instead of standard output\n"
 	       "  -q, --quiet           no progress\n\n"
 	       "Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
 	return 0;
@@ -80,7 +80,7 @@ static void draw(void *arg, const struct diff_progress *p)
 			"");
 }
 
-/* What veneer send takes for the files' data. */
+/* The size of the files' data in a stream of veneer send. */
 static uint64_t delta_bytes(const struct diff *d)
 {
 	uint64_t sum = 0;
@@ -102,7 +102,7 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 
 	progress_start(&shown, args->is_quiet);
 	r = diff_read(args->upper, opts->lower, opts->n_lower, false, &step, &d);
-	/* How fast it is written has nothing to do with how fast it was read. */
+	/* Start again: the rate of writing is unrelated to the rate of reading. */
 	progress_clear(&shown);
 	progress_start(&shown, args->is_quiet);
 	if (r == 0)
@@ -165,7 +165,7 @@ static int parse(int argc, char **argv, struct arguments *ret)
 	return -EINVAL;
 }
 
-/* Of a clone that is not mounted its upper, on the directory. */
+/* For an unmounted clone: use its upper on its directory. */
 static int look_behind_clone(struct arguments *args, char **ret_upper, char **ret_list)
 {
 	_cleanup_(clone_state_release) struct clone_state c = { .lock_fd = -1 };
@@ -181,7 +181,7 @@ static int look_behind_clone(struct arguments *args, char **ret_upper, char **re
 	return args->upper && args->list ? 0 : -ENOMEM;
 }
 
-/* Of a mount its upper, on the layers that it lies on. */
+/* For a mount: use its upper on its layers. */
 static int look_behind(struct arguments *args, char **ret_upper, char **ret_list)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
@@ -214,7 +214,7 @@ int cmd_diff(int argc, char **argv)
 	if (look_behind(&args, &upper, &lowers) < 0)
 		return 1;
 	if (args.is_tar && !args.list) {
-		log_error("an archive needs to know what the layer lies on: -o lowerdir=A[:B...]");
+		log_error("an archive needs the lower layers: -o lowerdir=A[:B...]");
 		return 2;
 	}
 	if (args.list && upper_layers_parse(args.list, &opts) < 0)

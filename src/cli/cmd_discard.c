@@ -17,9 +17,9 @@
 static int print_usage(void)
 {
 	printf("usage: veneer discard [--force] DEST...\n\n"
-	       "Unmount a clone (veneer clone), and remove what was changed in it for good.\n\n"
-	       "  -f, --force  one, too, that `veneer apply` has carried over in part\n\n"
-	       "Exit code: 0; 1 when it is in use, or no clone; 2 for wrong usage.\n");
+	       "Unmount a clone (veneer clone), and remove its changes for good.\n\n"
+	       "  -f, --force  also a clone that `veneer apply` has applied in part\n\n"
+	       "Exit code: 0; 1 when it is in use, or not a clone; 2 for wrong usage.\n");
 	return 0;
 }
 
@@ -36,8 +36,7 @@ static int discard(const char *given, bool is_forced)
 	if (r != 1 || clone_state_lock(&c) < 0)
 		return 1;
 	if (clone_state_is_applying(&c) && !is_forced) {
-		log_error("%s: carrying its changes over was interrupted: `veneer apply` goes on "
-			  "with that",
+		log_error("%s: applying its changes was interrupted: `veneer apply` finishes it",
 			  dest);
 		return 1;
 	}
@@ -78,7 +77,7 @@ int cmd_discard(int argc, char **argv)
 		usage_missing("DEST");
 		return usage_hint("discard");
 	}
-	/* Unmounting has arguments of its own. */
+	/* Unmounting parses arguments of its own, and changes optind. */
 	first = optind;
 	for (int k = first; k < argc; k++)
 		code |= discard(argv[k], is_forced);

@@ -19,10 +19,9 @@
 static int print_usage(void)
 {
 	printf("usage: veneer du [--json] [--quiet] UPPER|MOUNTPOINT...\n\n"
-	       "Say what each layer takes on its file system: data of files, the block map,\n"
-	       "directories and links, inodes; and what its data would take if whole files had\n"
-	       "been copied up, as overlayfs does. Files with several names count once. UPPER\n"
-	       "may be in use.\n\n"
+	       "Print the disk space of each layer: data of files, the block map, directories\n"
+	       "and links, inodes; and the size of its data if whole files had been copied up,\n"
+	       "as overlayfs does. Files with several names count once. UPPER may be in use.\n\n"
 	       "  --json       one JSON array, sizes in bytes\n"
 	       "  -q, --quiet  no progress\n\n"
 	       "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");

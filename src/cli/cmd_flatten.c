@@ -27,25 +27,23 @@ static int print_usage(void)
 {
 	printf("usage: veneer flatten [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
 	       "       veneer flatten [OPTION...] --in-place MOUNTPOINT|U\n\n"
-	       "Make the upper U, which is not mounted, a layer of plain files that overlayfs\n"
-	       "and fuse-overlayfs read: blocks that partial files have in lower layers are\n"
-	       "copied into them, directories that were renamed get copies of what is merged\n"
-	       "into them, and the block map goes. It can be stopped at any moment and run\n"
-	       "again.\n\n"
-	       "  --in-place   the same of a mount that is in use, by the server that serves\n"
-	       "               it: all partial files become plain ones, whoever has them open;\n"
-	       "               renamed directories stay as they are, and so does an empty map.\n"
-	       "               With -o: if U is mounted, and otherwise as without it\n"
-	       "  --json       what was done as one JSON object\n"
-	       "  -q, --quiet  neither progress nor what was done\n\n"
-	       "Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for\n"
+	       "Turn the upper U, which must not be mounted, into a layer of plain files for\n"
+	       "overlayfs and fuse-overlayfs: partial files get their blocks from lower layers,\n"
+	       "renamed directories get copies of their lower contents, and the block map is\n"
+	       "removed. It can be stopped at any moment and run again.\n\n"
+	       "  --in-place   have the server flatten a mount in use: all partial files become\n"
+	       "               plain ones, even while they are open; renamed directories and an\n"
+	       "               empty map stay. With -o: if U is mounted, else as without it\n"
+	       "  --json       the result as one JSON object\n"
+	       "  -q, --quiet  neither progress nor result\n\n"
+	       "Exit code: 0; 1 when something could not be flattened, or it had to stop; 2 for\n"
 	       "wrong usage.\n");
 	return 0;
 }
 
 /* ---- progress ---- */
 
-/* A server's messages about its work. */
+/* The progress of a server's work. */
 struct live {
 	struct progress shown;
 	struct promote_worker_progress last;
@@ -113,7 +111,7 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 	printf("\n");
 }
 
-/* ---- the mount that nobody sees ---- */
+/* ---- a private mount ---- */
 
 static int flatten(struct mount_opts *opts, enum form form)
 {
@@ -144,7 +142,7 @@ static int flatten(struct mount_opts *opts, enum form form)
 	return r < 0 ? r : s.left > 0;
 }
 
-/* Snapshots become part of what is flattened. */
+/* Squash the snapshots into the live part, which is then flattened. */
 static int join_snapshots(const struct offline_args *args, enum form form)
 {
 	struct offline_upper upper;
@@ -160,7 +158,7 @@ static int join_snapshots(const struct offline_args *args, enum form form)
 	return r;
 }
 
-/* The chain is empty. */
+/* Remove the branch directory, as the chain is empty. */
 static void drop_branches(int rootfd)
 {
 	_cleanup_(closep) int lock = branch_dir_lock(rootfd);
@@ -185,7 +183,7 @@ static int flatten_offline(const struct offline_args *args, struct mount_opts *o
 	return r != 0;
 }
 
-/* ---- the mount that is in use ---- */
+/* ---- a mount in use ---- */
 
 static void print_live_end(const char *path, const struct promote_worker_progress *s)
 {
@@ -199,7 +197,7 @@ static void print_live_end(const char *path, const struct promote_worker_progres
 	printf("\n");
 }
 
-/* Exit code; -ENOENT: no server has it, and err says so. */
+/* Exit code; -ENOENT: no server has the mount, and err is a sentence. */
 static int flatten_live(const char *path, enum form form, char *err, size_t err_size)
 {
 	struct live live = { .last = { 0 } };
@@ -241,7 +239,7 @@ static int in_place(const char *path, enum form form)
 
 	if (r != -ENOENT)
 		return r;
-	log_error("%s: %s; what nobody has mounted needs -o lowerdir=...,upperdir=...", path, err);
+	log_error("%s: %s; an unmounted upper needs -o lowerdir=...,upperdir=...", path, err);
 	return 1;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The helper that mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE]
- * [-t TYPE] [-o OPTIONS]. Its flags are not those of the mount program: -f is to mount nothing. */
+ * [-t TYPE] [-o OPTIONS]. Its flags differ from those of the mount program: -f mounts nothing. */
 #include "commands.h"
 
 #include "veneer/base/cleanup.h"
@@ -23,10 +23,10 @@ static int print_usage(void)
 {
 	printf("usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W]\n"
 	       "       mount.veneer SPEC DIR [-fnsv] [-o OPTIONS]\n\n"
-	       "mount(8) runs it. SPEC is any word; the options are in veneer(1).\n\n"
+	       "mount(8) runs this helper. SPEC is any word; the options are in veneer(1).\n\n"
 	       "  -f              mount nothing\n"
-	       "  -n, -s, -v      have no effect, nor has -t TYPE\n"
-	       "  -N NAMESPACE    is refused\n"
+	       "  -n, -s, -v      ignored, as is -t TYPE\n"
+	       "  -N NAMESPACE    not supported\n"
 	       "  -o OPTIONS      as for veneer mount\n"
 	       "  -h, --help      this text\n\n"
 	       "Exit code: 0; 1 for wrong usage; 2 no memory; 32 when it cannot be mounted.\n");
@@ -40,7 +40,7 @@ static int wrong_usage(const char *what)
 	return EXIT_USAGE;
 }
 
-/* The word stands between commas. One within quotes counts too, which no usual name notices. */
+/* Find a word between commas. A word within quotes counts, too; no usual name contains one. */
 static bool has_word(const char *options, const char *word)
 {
 	const size_t len = strlen(word);
@@ -51,7 +51,7 @@ static bool has_word(const char *options, const char *word)
 	return false;
 }
 
-/* Fills args, which has room for twice argc, with the command line of the mount program. 0, or an
+/* Fill args, which has room for twice argc, with the command line of the mount program. 0, or an
  * exit code with *ret_done. */
 static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_done)
 {
@@ -63,7 +63,7 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 	*ret_done = true;
 	args[n++] = name;
 	opterr = 0;
-	/* SPEC and DIR come first, behind which not every getopt looks for options. */
+	/* SPEC and DIR come first, and not every getopt looks for options after them. */
 	while ((c = getopt(argc, argv, "-fhnsvo:t:N:")) != -1) {
 		if (c == 1 && n_words < 2)
 			words[n_words++] = optarg;
@@ -86,7 +86,7 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 			args[n++] = optarg;
 		}
 	}
-	/* Behind "--". */
+	/* The words after "--". */
 	for (; optind < argc && n_words < 2; optind++)
 		words[n_words++] = argv[optind];
 	if (n_words != 2 || optind != argc)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Prints which features work here and why others do not, and what a mount is made of. */
+/* Prints the features that work here, the reasons why others do not, and the properties of a
+ * mount. */
 #include "commands.h"
 
 #include "mount_find.h"
@@ -25,10 +26,10 @@
 static int print_usage(void)
 {
 	printf("usage: veneer info [--json] [MOUNTPOINT|DIRECTORY]\n\n"
-	       "Without an argument: which features work here, and why others do not. Of a mount\n"
-	       "of veneer: its layers, the options that hold, how files are opened and why, its\n"
-	       "quota and its container. Of another directory: what its file system offers to an\n"
-	       "upper, which is tried with files in it that are removed again.\n\n"
+	       "Without an argument: the features that work here, and why others do not. For a\n"
+	       "mount of veneer: its layers, its options in effect, how files are opened and\n"
+	       "why, its quota and its container. For another directory: the features of its\n"
+	       "file system for an upper, which are probed with files that are removed again.\n\n"
 	       "  --json  one JSON object\n\n"
 	       "Exit code: 0; 1 when it cannot be found out; 2 for wrong usage.\n");
 	return 0;
@@ -41,7 +42,7 @@ struct features {
 	bool has_failed;
 };
 
-/* why: what it does, or what it would take. */
+/* why: the effect of the feature, or its requirement. */
 static void feature(struct features *f, const char *name, bool works, const char *why)
 {
 	if (!f->list)
@@ -112,7 +113,7 @@ static void look_at_machine(struct features *f)
 		: is_admin ? "by itself"
 		: is_in_path("fusermount3")
 			? "by fusermount3"
-			: "without CAP_SYS_ADMIN it takes fusermount3(1), of the package fuse3");
+			: "without CAP_SYS_ADMIN it needs fusermount3(1), of the package fuse3");
 	feature(f, "passthrough", is_root && has_kernel(6, 9),
 		!has_kernel(6, 9) ? "the kernel reads unchanged files by itself since Linux 6.9"
 		: is_root
@@ -122,20 +123,20 @@ static void look_at_machine(struct features *f)
 	feature(f, "share=pages", is_admin && sb_registry_is_built(),
 		!sb_registry_is_built() ? "built with -Dsharedsb=disabled"
 		: is_admin ? "mounts of one image can keep unchanged files once (not by default)"
-			   : "takes CAP_SYS_ADMIN in the user namespace");
+			   : "needs CAP_SYS_ADMIN in the user namespace");
 	feature(f, "recovery", has_kernel(6, 9),
-		has_kernel(6, 9) ? "programs in mounts do not notice when a server is killed"
-				 : "what was under way is an error before Linux 6.9 when a server "
-				   "is killed");
+		has_kernel(6, 9)
+			? "programs in mounts do not notice when a server is killed"
+			: "before Linux 6.9, requests in progress fail when a server is killed");
 	feature(f, "memory limit", has_kernel(6, 18),
-		has_kernel(6, 18) ? "a server with a limit gives back inodes that nobody uses"
+		has_kernel(6, 18) ? "a server with a limit gives unused inodes back"
 				  : "inodes are given back since Linux 6.18");
 	feature(f, "trusted.*", is_root,
 		is_root ? "marks are kept where users cannot write them"
-			: "marks are user.* attributes, which takes root of the machine to avoid");
+			: "marks are user.* attributes; only root of the machine avoids them");
 	feature(f, "log", log_has_journal() || log_has_syslog(),
-		log_has_journal()  ? "what servers say is in the journal"
-		: log_has_syslog() ? "what servers say is in syslog"
+		log_has_journal()  ? "servers log to the journal"
+		: log_has_syslog() ? "servers log to syslog"
 				   : "neither journal nor syslog: messages of servers are lost; "
 				     "VENEER_LOG=file:PATH keeps them");
 	feature(f, "metrics", metrics_is_built(),
@@ -160,7 +161,7 @@ static int look_at_directory(struct features *f, const char *path)
 				   : "without attributes first writes copy whole files");
 	feature(f, "trusted.*", can.has_trusted_xattr,
 		can.has_trusted_xattr ? "marks are kept where users cannot write them"
-				      : "takes root of the machine");
+				      : "needs root of the machine");
 	feature(f, "whiteouts", can.has_whiteout,
 		can.has_whiteout ? "devices 0:0, as overlayfs has them" : "files called .wh.NAME");
 	feature(f, "RENAME_WHITEOUT", can.has_rename_whiteout,
@@ -214,7 +215,7 @@ static void print_mount(const struct report *r)
 	for (size_t k = 0; m->lowers && k < m->nlower; k++)
 		line(k ? "" : "lower layers", "%s", m->lowers[k]);
 	line("upper", "%s", m->upper ? m->upper : "none: the mount is read-only");
-	line("options", "%s", m->options ? m->options : "not said by this server");
+	line("options", "%s", m->options ? m->options : "not reported by this server");
 	line("files are opened", "%s%s%s", m->mode, m->mode_reason ? ": " : "",
 	     m->mode_reason ? m->mode_reason : "");
 	if (m->has_quota)

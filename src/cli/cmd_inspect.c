@@ -64,7 +64,7 @@ static int inspect_snapshots(const char *path, const struct inspect_out *to)
 	return r ?: worst;
 }
 
-/* A partial file's layer is the nearest directory above it that has a map. */
+/* The layer of a partial file is the nearest directory above it with a map. */
 static int inspect_partial(const char *path, const struct inspect_out *to)
 {
 	_cleanup_(freep) char *full = realpath(path, NULL);
@@ -127,18 +127,18 @@ static int inspect_path(const char *given, const struct inspect_out *to)
 	return r < 0 ? 1 : 0;
 }
 
-/* ---- what it says ---- */
+/* ---- output ---- */
 
-/* Lines as they come: each is in the stream alone. */
+/* The current line, which is alone in the stream. */
 struct lines {
-	json_t *list; /* if they go there, and not to standard output */
+	json_t *list; /* collects the lines; else they are printed */
 	FILE *out;
-	char *text; /* of out */
+	char *text; /* buffer of out */
 	size_t len;
 	bool has_failed;
 };
 
-/* Take the line that has come, malloc'd; NULL on no memory. */
+/* Take the line from the stream, malloc'd; NULL: no memory. */
 static char *take_line(struct lines *l)
 {
 	char *text = NULL;
@@ -196,7 +196,7 @@ static int inspect_text(const char *path)
 	return l.has_failed ? 1 : code;
 }
 
-/* NULL on no memory. *ret_code: its exit code. */
+/* NULL: no memory. *ret_code: the exit code. */
 static json_t *path_json(const char *path, int *ret_code)
 {
 	_cleanup_(freep) char *name = report_path(path);
@@ -243,8 +243,8 @@ static int print_usage(void)
 {
 	printf("usage: veneer inspect [--json] PATH...\n\n"
 	       "Print the block map and the partial files of a layer (a directory, or a mount\n"
-	       "point for its upper), the line of one partial file, or a map file.\n\n"
-	       "  --json  one JSON array: of each PATH its lines\n\n"
+	       "point for its upper), one partial file, or a map file.\n\n"
+	       "  --json  one JSON array with the lines of each PATH\n\n"
 	       "Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
 	return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mount program: what Podman, Docker and mount(8) run. It opens and mounts what it is told to
- * where it was started, hands that to the server, and returns when the mount answers. */
+/* The mount program, which Podman, Docker and mount(8) run. It opens the directories in the
+ * caller's namespaces, hands them to the server, mounts, and returns when the mount answers. */
 #include "commands.h"
 
 #include "veneer/base/cleanup.h"
@@ -36,7 +36,7 @@ static int print_help(void)
 	       "  -h, --help              this text\n"
 	       "  -V, --version           version, in fuse-overlayfs's form\n"
 	       "\n"
-	       "  lowerdir=A[:B...]       read-only layers, the top one first; has to be given\n"
+	       "  lowerdir=A[:B...]       read-only layers, the top one first; required\n"
 	       "  upperdir=U              where changes go; without it the mount is read-only\n"
 	       "  workdir=W               an empty directory on the file system of U\n"
 	       "  uidmapping=D:P:N[:...]  N ids from D on disk are shown from P on; gidmapping=\n"
@@ -52,39 +52,39 @@ static int print_help(void)
 	       "  writeback=auto|on|off   on: the kernel sends writes later (io=cached)\n"
 	       "  promote=off|auto|eager|written|RATE\n"
 	       "                          complete files changed in part (default: written)\n"
-	       "  promote_max=SIZE        so much comes in by that, all in all (1G)\n"
+	       "  promote_max=SIZE        limit of the data copied by that, in all (1G)\n"
 	       "  share=off|pages         one page cache for all mounts of an image (off)\n"
-	       "  locks=local|server      the keeper of file locks: the kernel (default), or it\n"
+	       "  locks=local|server      keep file locks in the kernel (default) or server\n"
 	       "  branches=off|on         on: a snapshot can always be taken (io=auto)\n"
-	       "  squash=off|N            of more than 2N snapshots the oldest become one\n"
+	       "  squash=off|N            above 2N snapshots, merge the oldest (off)\n"
 	       "  copies=auto|N|all       in how many mounts data stays cached (io=cached)\n"
 	       "  cpu-latency=auto|off|US\n"
 	       "                          how long waking a processor may take (auto)\n"
 	       "  layers=auto|static      static: remote layers do not change, and are shared\n"
-	       "  prefetch=off|read|full  read ahead what starts read first; default off\n"
+	       "  prefetch=off|read|full  read ahead the first reads of starts (off)\n"
 	       "  prefetch_window=SEC     how long a start lasts (default: 15)\n"
 	       "  predictor=default|latest|draw\n"
-	       "                          how a start is foretold, to compare\n"
-	       "  size=BYTES, inodes=N    what U may take (K, M, G, T; k, m); default: all\n"
+	       "                          how starts are predicted, for comparison\n"
+	       "  size=BYTES, inodes=N    limits of U (K, M, G, T; k, m; default: none)\n"
 	       "  volatile, fsync=0|1, sync=0|1\n"
 	       "                          volatile and fsync=0: no sync before the end\n"
 	       "  xattr_permissions=0|1|2\n"
 	       "                          owners and modes: in inodes (0) or in attributes of U\n"
-	       "  userxattr               believe user.* attributes with privileges, too\n"
+	       "  userxattr               trust user.* attributes with privileges, too\n"
 	       "  noxattrs=0|1            1: no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"
 	       "  static_nlink            link count 1 for directories\n"
 	       "  redirect_dir=off        no renames of directories of lower layers (EXDEV)\n"
 	       "  private                 makes cow=copy the default\n"
 	       "  standalone              a process for this mount alone\n"
-	       "  strict                  an unknown option is an error, and not ignored\n"
+	       "  strict                  an unknown option is an error\n"
 	       "  debug                   the same as -d\n"
 	       "  timeout=SECONDS         how long the kernel keeps names (default: for ever)\n"
 	       "  ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime\n"
 	       "                          flags of the mount, see mount(8)\n"
 	       "  allow_other, default_permissions\n"
 	       "                          access by others, see mount.fuse3(8)\n"
-	       "  allow_root              access by root alone, where root mounts\n"
+	       "  allow_root              access by root alone, if root mounts\n"
 	       "\n"
 	       "Without effect, for callers of fuse-overlayfs; any other option is ignored:\n"
 	       "\n"
@@ -96,7 +96,7 @@ static int print_help(void)
 	return 0;
 }
 
-/* Without a server it goes as well, only less well. */
+/* Mount by the server, or in a process of its own if no server can be had. */
 static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int argc, char **argv,
 			   const char *cwd)
 {
@@ -126,15 +126,15 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 	return r < 0 ? 1 : 0;
 }
 
-/* As fusermount3 has it, which says it less well and after everything is open. */
+/* The rule of fusermount3, whose own message is less clear and comes after everything is open. */
 static bool is_place_for_users(const char *path, const struct stat *st)
 {
 	return getuid() == 0 ||
 	       (access(path, W_OK) == 0 && (!(st->st_mode & S_ISVTX) || st->st_uid == getuid()));
 }
 
-/* Said before a server is asked, or started. The kernel would mount on a file, too, and nobody
- * could use that. */
+/* Check the mount point before a server is asked or started. The kernel would also mount on a file,
+ * which is of no use. */
 static int check_place(const char *path)
 {
 	struct stat st;
@@ -155,7 +155,7 @@ static int check_place(const char *path)
 	return -r;
 }
 
-/* libfuse advises to load the module, which is of no use in a container. */
+/* libfuse advises to load the module, which does not help in a container. */
 static int check_device(const char *mountpoint)
 {
 	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -181,7 +181,7 @@ static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 	char err[ERR_SIZE] = "";
 
 	sandbox_setup_prepare();
-	/* Nothing that the caller left open may stay open as long as the mount lives. */
+	/* Descriptors of the caller must not stay open as long as the mount lives. */
 	if (!is_foreground)
 		close_range(3, ~0u, 0);
 	if (mount_dirs_open(opts, &dirs, err, sizeof(err)) < 0) {

@@ -29,12 +29,12 @@ static int print_usage(void)
 	       "       veneer profile [--state DIR] export [IMAGE]\n"
 	       "       veneer profile [--state DIR] import [FILE]\n"
 	       "       veneer profile [--state DIR] forget IMAGE|--all\n\n"
-	       "What starts of images read first, as far as it was learned. IMAGE is a number\n"
-	       "of the list. export prints JSON, and import reads it, in place of what is known\n"
-	       "of these images; they are known by their layers' device, inode and birth time,\n"
-	       "and so on this machine alone.\n\n"
-	       "  --state DIR  where it lies (default: where the server keeps it)\n"
-	       "  --json       list and show: one JSON array of what the table has\n\n"
+	       "Manage the profiles of images, which record the first reads of their starts.\n"
+	       "IMAGE is a number of the list. export prints JSON; import reads it, and replaces\n"
+	       "the profiles of these images. Images are identified by device, inode and birth\n"
+	       "time of their layers, and so only on this machine.\n\n"
+	       "  --state DIR  the state directory (default: the server's)\n"
+	       "  --json       list and show: the table as one JSON array\n\n"
 	       "Exit code: 0; 1 when it cannot be done; 2 for wrong usage.\n");
 	return 0;
 }
@@ -55,11 +55,11 @@ static bool parse_key(const char *text, uint64_t *ret)
 
 /* ---- out ---- */
 
-/* The purpose of a walk over the images. */
+/* A walk over the images. */
 struct walk {
 	uint64_t wanted; /* 0: all */
 	size_t found;
-	json_t *images; /* NULL: none are collected */
+	json_t *images; /* NULL: not collected */
 	bool is_json;
 };
 
@@ -88,7 +88,7 @@ static int list_one(const struct profile_image *img, void *arg)
 	return 0;
 }
 
-/* null where nothing that was expected was judged yet. */
+/* null: no expectation was judged yet. */
 static json_t *precision_json(const struct profile_score *score)
 {
 	return score->judged ? json_real(score->precision) : json_null();
@@ -150,7 +150,7 @@ static int show_one(const struct profile_image *img, void *arg)
 	return 0;
 }
 
-/* Any bytes, as JSON has them: Latin-1, one character a byte. */
+/* Any bytes as a JSON string: Latin-1, one character per byte. */
 static json_t *bytes_json(const char *s)
 {
 	_cleanup_(freep) char *text = malloc(2 * strlen(s) + 1);
@@ -235,7 +235,7 @@ static uint32_t number(const json_t *j, const char *name)
 	return n < 0 ? 0 : n > INT32_MAX ? INT32_MAX : (uint32_t)n;
 }
 
-/* The other way of bytes_json; malloc'd, NULL for what is not such. */
+/* The inverse of bytes_json; malloc'd, NULL: not a result of it. */
 static char *bytes_of(const json_t *j, const char *name)
 {
 	const char *s = json_string_value(json_object_get(j, name));
@@ -411,7 +411,7 @@ static int run(const struct args *a, uint64_t key)
 
 	if (dir >= 0)
 		r = profile_open(dir, is_readonly, &p, err, sizeof(err));
-	/* Nothing was learned yet. */
+	/* no profile was learned yet */
 	if (r == -ENOENT && is_readonly && !key)
 		return a->is_json ? puts("[]") < 0 : 0;
 	if (r == 0)

@@ -37,17 +37,16 @@ static int print_usage(void)
 	printf("usage: veneer receive [OPTION...] MOUNTPOINT\n"
 	       "       veneer receive [OPTION...] -o lowerdir=A[:B...] UPPER\n"
 	       "       veneer receive --resume-token|--abort MOUNTPOINT|UPPER\n\n"
-	       "Make a snapshot of what veneer send has written, from standard input. It is\n"
-	       "checked before it is there. UPPER is made if it is not there; if it stands where\n"
-	       "the stream begins, and is empty, it shows the snapshot from then on. Prints the\n"
-	       "name of the snapshot.\n\n"
-	       "  -o lowerdir=A[:B...]  what UPPER lies on: the layers that it had where it was\n"
-	       "                        sent\n"
-	       "  -i FILE               read it from there\n"
-	       "  --oci LAYOUT:TAG      read it from an OCI image layout\n"
-	       "  --name NAME           of the snapshot; else it keeps its own\n"
-	       "  --resume-token        print what resumes a stream that ended too early\n"
-	       "  --abort               remove what came of such a stream\n"
+	       "Make a snapshot from a stream of veneer send on standard input. The snapshot\n"
+	       "appears only after all of it has been verified. UPPER is created if it does not\n"
+	       "exist; if it is empty and stands on the base of the stream, it shows the\n"
+	       "snapshot afterwards. Prints the name of the snapshot.\n\n"
+	       "  -o lowerdir=A[:B...]  the layers below UPPER, the same as on the sender\n"
+	       "  -i FILE               read from FILE instead of standard input\n"
+	       "  --oci LAYOUT:TAG      read from an OCI image layout\n"
+	       "  --name NAME           name of the snapshot (default: as on the sender)\n"
+	       "  --resume-token        print the token to resume a stream that ended early\n"
+	       "  --abort               remove the received part of such a stream\n"
 	       "  -q, --quiet           no progress\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
@@ -57,10 +56,10 @@ struct receiver {
 	const struct arguments *args;
 	struct upper_layers layers;
 	int rootfd; /* of the upper */
-	bool is_alone; /* no mount uses the upper, nor can */
-	bool is_made; /* the upper was not there */
+	bool is_alone; /* no mount uses the upper or can start to */
+	bool is_made; /* the upper was created */
 	struct branch_receive to;
-	struct branch_chain_entry entry; /* what it becomes */
+	struct branch_chain_entry entry; /* its entry in the chain */
 	bool becomes_head;
 	struct delta_layer layer;
 	struct image *below;
@@ -103,14 +102,14 @@ static int refuse(const struct receiver *v, int r, const char *what, const char 
 	return r;
 }
 
-/* What is sent of a layer has neither number nor name. */
+/* Name the delta of a layer, which has neither number nor name. */
 static int name_anew(const struct branch_chain *c, struct branch_chain_entry *e)
 {
 	char name[BRANCH_CHAIN_NAME_MAX + 1] = "";
 	struct branch_chain all = *c;
 	int r;
 
-	/* It may be changed, and is not kept. */
+	/* A scratch copy, which is changed and not saved. */
 	all.entries = calloc(c->n + 1, sizeof(*all.entries));
 	if (!all.entries)
 		return -ENOMEM;
@@ -124,13 +123,13 @@ static int name_anew(const struct branch_chain *c, struct branch_chain_entry *e)
 	return r;
 }
 
-/* Which entry of the chain it becomes. */
+/* Find its entry in the chain. */
 static int plan(struct receiver *v, const struct delta_head *head)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
 	struct branch_chain_entry *e = &v->entry;
 	const struct branch_chain_entry *same;
-	/* What a crash has left of a snapshot may be the live part. */
+	/* After a crash, part of a snapshot may still be in the live part. */
 	int r = v->is_alone ? branch_dir_recover(v->rootfd) : 0;
 
 	r = r ?: branch_dir_load(v->rootfd, &c);
@@ -169,7 +168,7 @@ static int open_below(struct receiver *v)
 	return r ?: image_new(s.v, s.n, &v->below);
 }
 
-/* Is what is there the beginning of this stream? */
+/* Does the received part belong to the beginning of this stream? */
 static int check_token(const struct receiver *v, const struct delta_head *head)
 {
 	char token[BRANCH_RECEIVE_TOKEN_MAX], wanted[BRANCH_RECEIVE_TOKEN_MAX];
@@ -224,7 +223,7 @@ static int begin(void *arg, const struct delta_head *head, struct delta_layer **
 
 /* ---- the end ---- */
 
-/* It ended too early: what has come stays. */
+/* The stream ended early: keep the received part. */
 static int keep(struct receiver *v, const struct delta_received *done)
 {
 	char token[BRANCH_RECEIVE_TOKEN_MAX];
@@ -266,7 +265,7 @@ static void draw(void *arg, const struct delta_progress *p)
 			      "");
 }
 
-/* 0 or -errno, after a sentence. */
+/* 0, or -errno after a sentence. */
 static int receive(struct receiver *v, int fd)
 {
 	const struct delta_target target = { begin, v };
@@ -283,7 +282,7 @@ static int receive(struct receiver *v, int fd)
 	if (r == -EPIPE && !(done.head.id && done.entries))
 		log_error("%s: the stream ended too early", v->args->given);
 	r = r ?: publish(v, &done);
-	/* Of a stream that goes on the beginning stays. */
+	/* For a stream that can be resumed, the received part stays. */
 	if (r < 0 && v->to.fd >= 0) {
 		delta_layer_close(&v->layer);
 		branch_receive_cancel(v->rootfd, &v->to);
@@ -359,7 +358,7 @@ static int open_input(const struct arguments *args)
 	return fd < 0 ? -errno : fd;
 }
 
-/* 0 or -errno, after a sentence. */
+/* 0, or -errno after a sentence. */
 static int run(struct receiver *v)
 {
 	_cleanup_(closep) int fd = open_input(v->args);
@@ -368,7 +367,7 @@ static int run(struct receiver *v)
 	if (fd < 0)
 		return fd;
 	r = open_upper(v) ?: receive(v, fd);
-	/* Not if a stream is to go on there. */
+	/* rmdir fails if a part was received, and must stay then. */
 	if (r < 0 && v->is_made)
 		rmdir(v->layers.upper);
 	return r;
@@ -397,7 +396,7 @@ static int take_away(const struct receiver *v)
 					     : strerror(-r));
 }
 
-/* Of a stream that ended too early. Exit code. */
+/* Print or remove the state of a stream that ended early. Exit code. */
 static int tell(const struct arguments *args)
 {
 	struct receiver v = { .args = args, .rootfd = -1, .to = BRANCH_RECEIVE_NONE };

@@ -22,12 +22,12 @@
 static int print_usage(void)
 {
 	printf("usage: veneer rollback [--keep NAME] MOUNTPOINT|UPPER|CLONE SNAPSHOT\n\n"
-	       "Go back to a snapshot: every name shows what that has. In a mount that is in use\n"
-	       "open files that look different in the snapshot stay what they are, nameless; that\n"
-	       "takes Linux 6.18. The next mount of an UPPER that no mount uses shows the\n"
-	       "snapshot. What it shows now is kept as a snapshot, whose name is printed, so that\n"
-	       "nothing is lost.\n\n"
-	       "  --keep NAME  the name of that snapshot; without it the time\n\n"
+	       "Roll back to a snapshot, whose contents every name then shows. In a mount in\n"
+	       "use, open files that differ from the snapshot stay as they are, without a name;\n"
+	       "this needs Linux 6.18. For an UPPER without a mount, the next mount shows the\n"
+	       "snapshot. The present contents are kept as a new snapshot, whose name is\n"
+	       "printed, so that nothing is lost.\n\n"
+	       "  --keep NAME  name of that snapshot (default: the time)\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
 }
@@ -52,7 +52,7 @@ static const char *why(int r)
 	}
 }
 
-/* The upper is locked. kept: as name of branch_dir_plan. */
+/* The upper must be locked. kept: as name of branch_dir_plan. */
 static int go_back(int fd, const char *name, char kept[BRANCH_CHAIN_NAME_MAX + 1])
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -72,7 +72,7 @@ static int go_back(int fd, const char *name, char kept[BRANCH_CHAIN_NAME_MAX + 1
 	if (r < 0)
 		return r;
 	c.head = target;
-	/* What becomes a layer is synced by nobody any more. */
+	/* Sync now: once the upper is a layer, nothing else syncs it. */
 	if (syncfs(fd) < 0)
 		return -errno;
 	return branch_dir_take(fd, id, &c, false);
@@ -96,7 +96,7 @@ static int rollback_upper(const char *given, const char *upper, const char *name
 	return 0;
 }
 
-/* Exit code. A clone is mounted again, whatever came of it. */
+/* Exit code. The clone is mounted again in every case. */
 static int rollback_clone(const struct clone_state *c, const char *name, const char *keep)
 {
 	_cleanup_(freep) char *upper = clone_state_file(c, "upper");
@@ -139,7 +139,8 @@ static int rollback(const char *given, const char *name, const char *keep)
 	if (path && mount_find_is_ours(path)) {
 		if (rollback_mount(path, name, keep, err, sizeof(err)) == 0)
 			return 0;
-		/* Another kernel, or a server without a supervisor, may do it the other way. */
+		/* A clone can still be rolled back unmounted, if the kernel or the server cannot do
+		 * it in place. */
 		if (r == 0) {
 			log_error("%s: %s: %s", given, name, err);
 			return 1;

@@ -38,25 +38,26 @@ static int print_usage(void)
 {
 	printf("usage: veneer send [OPTION...] [--from SNAPSHOT] MOUNTPOINT[@SNAPSHOT]\n"
 	       "       veneer send [OPTION...] -o lowerdir=A[:B...] UPPER[@SNAPSHOT]\n\n"
-	       "Write what a snapshot changes, by block, as a stream from which veneer receive\n"
-	       "makes it elsewhere. Of a mount without @SNAPSHOT one is taken now; of an UPPER\n"
-	       "that no mount uses it is all that it changes. tar lists the stream.\n\n"
-	       "  --from SNAPSHOT       only what has changed since that one, which the other\n"
-	       "                        side must have; else on the lower layers\n"
-	       "  -o lowerdir=A[:B...]  what UPPER lies on\n"
-	       "  -o FILE               write it there and not to standard output\n"
-	       "  --oci LAYOUT:TAG      put it into an OCI image layout, as an artifact that\n"
-	       "                        skopeo carries to a registry\n"
-	       "  -z, --zstd            compress it\n"
-	       "  -n, --dry-run         only say how much it is\n"
-	       "  --json                the same as a JSON object\n"
-	       "  --resume TOKEN        go on where veneer receive stopped, which prints that\n"
+	       "Write the changes of a snapshot, by block, as a stream from which veneer receive\n"
+	       "makes the snapshot elsewhere. For a mount without @SNAPSHOT one is taken now;\n"
+	       "for an UPPER without a mount all of its changes are sent. tar can list the\n"
+	       "stream.\n\n"
+	       "  --from SNAPSHOT       send only the changes since this snapshot, which the\n"
+	       "                        receiver must have; else since the lower layers\n"
+	       "  -o lowerdir=A[:B...]  the layers below UPPER\n"
+	       "  -o FILE               write to FILE instead of standard output\n"
+	       "  --oci LAYOUT:TAG      write to an OCI image layout, as an artifact that skopeo\n"
+	       "                        copies to a registry\n"
+	       "  -z, --zstd            compress the stream\n"
+	       "  -n, --dry-run         only print the size\n"
+	       "  --json                print the size as a JSON object\n"
+	       "  --resume TOKEN        resume a stream; veneer receive prints the token\n"
 	       "  -q, --quiet           no progress\n\n"
 	       "Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
 	return 0;
 }
 
-/* ---- what is sent ---- */
+/* ---- source ---- */
 
 struct delta_source {
 	struct upper_layers layers;
@@ -74,7 +75,7 @@ static void delta_source_release(struct delta_source *s)
 	closep(&s->fd);
 }
 
-/* Where the name of the snapshot begins, if it has one: a path may have an @ itself. */
+/* Split the name of the snapshot off, if there is one: a path may have an @ itself. */
 static char *split_name(char *given)
 {
 	_cleanup_(freep) char *path = mount_find_path(given);
@@ -105,7 +106,7 @@ static bool stands_on(const struct branch_chain *c, const struct branch_chain_en
 	return e;
 }
 
-/* Fill the head: which snapshot, from which one. 0 or -errno, after a sentence. */
+/* Fill the head with the snapshot and its base. 0, or -errno after a sentence. */
 static int choose(struct delta_source *s, const char *name, const char *from_name)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -131,7 +132,7 @@ static int choose(struct delta_source *s, const char *name, const char *from_nam
 	return 0;
 }
 
-/* A stream of which the other side has the beginning. */
+/* Resume a stream whose beginning the receiver has. */
 static int resume(struct delta_source *s, const char *token)
 {
 	struct delta_head h;
@@ -146,7 +147,7 @@ static int resume(struct delta_source *s, const char *token)
 	return 0;
 }
 
-/* An upper that no mount uses, nor can while this holds it. */
+/* Hold an upper without a mount, so that none can start. */
 static int hold_upper(const struct delta_source *s)
 {
 	if (flock(s->fd, LOCK_SH | LOCK_NB) == 0)
@@ -259,7 +260,7 @@ static int send_to_file(struct delta_source *s, const struct arguments *args,
 	return output_file_close(&to, r);
 }
 
-/* 0 or -errno, after a sentence. */
+/* 0, or -errno after a sentence. */
 static int send_it(struct delta_source *s, const struct arguments *args, struct progress *shown)
 {
 	const struct delta_hooks hooks = { draw, shown };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The server of a user's mounts: in the foreground for a service manager, or started by the first
- * mount program that finds none. */
+/* The server of a user's mounts. It runs in the foreground for a service manager, or is started by
+ * the first mount program that finds none. */
 #include "commands.h"
 
 #include "stats_fetch.h"
@@ -30,18 +30,18 @@
 struct choice {
 	const char *socket, *metrics;
 	unsigned idle_s;
-	int cpu_latency; /* if has_cpu_latency: what mounts with cpu-latency=auto get */
+	int cpu_latency; /* if has_cpu_latency: value for mounts with cpu-latency=auto */
 	bool has_cpu_latency;
-	int listen_fd; /* of the process that started this, or -1 */
-	bool is_activated; /* by a service manager, whose socket it stays */
+	int listen_fd; /* from the process that started this, or -1 */
+	bool is_activated; /* listen_fd is the socket of a service manager, and stays its own */
 	bool is_debug, has_log;
 	enum log_sink log; /* if has_log */
-	char *log_file; /* then: standard error, which log says how to write to, becomes this file;
-			   or NULL */
+	char *log_file; /* if has_log: standard error becomes this file, and log is its format; or
+			   NULL */
 	bool is_alone;
 	bool is_upgrade;
-	int from_fd; /* of the process that started this to take over, or -1: the word goes to the
-			next one / */
+	int from_fd; /* from the old server, for a takeover, or -1; the next descriptor gets the
+			result */
 };
 
 static int print_usage(void)
@@ -50,18 +50,18 @@ static int print_usage(void)
 	       "                     [--metrics WHERE] [--log HOW] [--debug]\n\n"
 	       "Serve all mounts of this user, in the foreground. The first mount starts such a\n"
 	       "server by itself; see veneer-server(8).\n\n"
-	       "  --socket PATH   where mount programs find it (default: where they look)\n"
-	       "  --idle SECONDS  leave so long after the last mount (default: %u; 0: at once)\n"
-	       "  --alone         in one process: no other server follows if this one dies\n"
-	       "  --upgrade       take over the mounts of the server that is there\n"
-	       "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
+	       "  --socket PATH   place of the socket (default: where mount programs look)\n"
+	       "  --idle SECONDS  exit this time after the last mount (default: %u; 0: at once)\n"
+	       "  --alone         one process: no other server follows if this one dies\n"
+	       "  --upgrade       take over the mounts of the running server\n"
+	       "  --metrics WHERE serve Prometheus at unix:PATH or ADDRESS:PORT (default: off)\n"
 	       "  --log HOW       stderr, json (to standard error), journal, syslog, file:PATH\n"
-	       "                  (as json; default: journal where standard error is it, else\n"
+	       "                  (in json; default: journal if standard error is it, else\n"
 	       "                  stderr)\n"
 	       "  --cpu-latency X for mounts with cpu-latency=auto: auto, off or microseconds\n"
-	       "  --debug         say what happens\n\n"
-	       "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
-	       "over what is there; 1 when it cannot; 2 for wrong usage.\n",
+	       "  --debug         log debug messages\n\n"
+	       "Exit code: 0 when it was told to exit, was idle, or has taken the mounts over; 1\n"
+	       "on failure; 2 for wrong usage.\n",
 	       IDLE_S);
 	return 0;
 }
@@ -84,7 +84,7 @@ static void choice_release(struct choice *c)
 	free(c->log_file);
 }
 
-/* "stderr" and so on, or "file:" and a path from the root. */
+/* "stderr" and so on, or "file:" and an absolute path. */
 static bool choose_log_by(const char *text, size_t len, struct choice *c)
 {
 	_cleanup_(freep) char *word = strndup(text, len);
@@ -100,7 +100,7 @@ static bool choose_log_by(const char *text, size_t len, struct choice *c)
 	return c->has_log;
 }
 
-/* 0; -1: help was asked for; 1: wrong usage, and it has been said. */
+/* 0; -1: help was asked for; 1: wrong usage, after a sentence. */
 static int parse(int argc, char **argv, struct choice *c)
 {
 	static const struct option options[] = {
@@ -158,7 +158,7 @@ static int parse(int argc, char **argv, struct choice *c)
 	return 1;
 }
 
-/* The socket that was made for us, or one of our own. */
+/* Use the socket that was passed in, or make one. */
 static int listen_there(const struct choice *choice, struct server_config *c, char *err,
 			size_t err_size)
 {
@@ -187,7 +187,7 @@ static int listen_there(const struct choice *choice, struct server_config *c, ch
 	return r;
 }
 
-/* Nothing that the starter left open may stay open as long as there are mounts. */
+/* Descriptors of the starter must not stay open as long as there are mounts. */
 static void close_foreign_fds(struct choice *c)
 {
 	unsigned keep;
@@ -204,7 +204,7 @@ static void close_foreign_fds(struct choice *c)
 	close_range(keep + 1, ~0u, 0);
 }
 
-/* "journal" or "journal,debug" */
+/* Parse "journal" or "journal,debug". */
 static bool choose_log_of(const char *text, struct choice *c)
 {
 	const char *comma = strrchr(text, ',');
@@ -226,8 +226,8 @@ static void set_latency(int us)
 	       1);
 }
 
-/* Read the environment that a mount sets when it starts a server; a caller of --upgrade hands that
- * on as well. */
+/* Read the environment that a mount sets when it starts a server. For --upgrade, pass options on in
+ * it as well. */
 static void read_environment(struct choice *c)
 {
 	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS"),
@@ -252,7 +252,8 @@ static void read_environment(struct choice *c)
 		c->metrics = metrics;
 }
 
-/* As standard error it outlives a server that dies, and is there where the path is not. */
+/* As standard error the file outlives a server that dies, and stays reachable where the path does
+ * not resolve. */
 static int open_log_file(const char *path)
 {
 	_cleanup_(closep) int fd =
@@ -261,8 +262,7 @@ static int open_log_file(const char *path)
 	return fd < 0 || dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
 }
 
-/* Of its starter's output a server keeps nothing, so that there only a file and logs of the system
- * are left. */
+/* A server keeps no output of its starter, so only a file or a log of the system remains then. */
 static int choose_log(const struct choice *c, bool keeps_output, char *err, size_t err_size)
 {
 	int r = c->log_file ? open_log_file(c->log_file) : 0;
@@ -277,7 +277,7 @@ static int choose_log(const struct choice *c, bool keeps_output, char *err, size
 		log_to(LOG_JOURNAL);
 	if (r == 0 || keeps_output)
 		return r;
-	/* A mount must not fail for it. */
+	/* A mount must not fail because of its log. */
 	if (log_has_journal())
 		log_to(LOG_JOURNAL);
 	else
@@ -286,8 +286,8 @@ static int choose_log(const struct choice *c, bool keeps_output, char *err, size
 	return 0;
 }
 
-/* Listen for Prometheus. A user who chose to be watched hears why not; a mount must not fail for
- * it. */
+/* Listen for Prometheus. A failure is an error if a user started the server; a mount must not fail
+ * because of it. */
 static int watch_there(const struct choice *choice, struct server_config *c, char *err,
 		       size_t err_size)
 {
@@ -325,7 +325,7 @@ int cmd_server(int argc, char **argv)
 				   .stats = stats_fetch_own,
 				   .metrics = stats_fetch_metrics };
 
-	/* The kernel calls a process that was executed by way of /proc/self/exe "exe". */
+	/* The kernel names a process executed through /proc/self/exe "exe". */
 	prctl(PR_SET_NAME, "veneer");
 	c.keeps_output = choice.listen_fd < 0 && choice.from_fd < 0;
 	c.idle_s = choice.idle_s;
@@ -347,7 +347,7 @@ int cmd_server(int argc, char **argv)
 		return 1;
 	}
 	c.has_log_file = choice.log_file && !log_is_of_system();
-	/* Started by a mount or an upgrade, and not by a user who chose where it is. */
+	/* A server that a mount or an upgrade started; a user who starts one chose its place. */
 	if (!c.keeps_output)
 		sandbox_setup_leave_groups();
 	close_foreign_fds(&choice);

@@ -20,10 +20,10 @@ static int print_usage(void)
 {
 	printf("usage: veneer snapshot MOUNTPOINT [NAME]\n"
 	       "       veneer snapshot --delete UPPER|MOUNTPOINT NAME\n\n"
-	       "Keep what a mount that is in use has in its upper, as a snapshot on which it goes\n"
-	       "on: what was written before this command is in it, and what is written later is\n"
-	       "not. Programs notice nothing. Prints the name of the snapshot.\n\n"
-	       "  --delete  remove one on which neither the upper nor another snapshot stands\n\n"
+	       "Take a snapshot of the upper of a mount in use; the mount goes on above it. The\n"
+	       "snapshot has all writes from before this command, and no later ones. Programs do\n"
+	       "not notice. Prints the name of the snapshot.\n\n"
+	       "  --delete  remove a snapshot on which neither the upper nor another one stands\n\n"
 	       "Exit code: 0; 1 when it could not be done; 2 for wrong usage.\n");
 	return 0;
 }

@@ -22,9 +22,9 @@
 static int print_usage(void)
 {
 	printf("usage: veneer snapshots [--json] UPPER|MOUNTPOINT\n\n"
-	       "List the snapshots of an upper, oldest first: name, time, what each takes on its\n"
-	       "file system, files and directories. A star is at the one that a mount stands\n"
-	       "on. Behind them is the one that it stands on, where that is not the one above.\n\n"
+	       "List the snapshots of an upper, oldest first: name, time, disk space, number of\n"
+	       "files and directories. A star marks the snapshot on which the upper stands. If a\n"
+	       "snapshot does not stand on the previous one, the one below it is at the end.\n\n"
 	       "  --json       one JSON object, sizes in bytes\n\n"
 	       "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
 	return 0;

@@ -24,19 +24,19 @@ static int print_usage(void)
 {
 	printf("usage: veneer squash [-q] [--rate RATE] MOUNTPOINT [OLD..NEW]\n"
 	       "       veneer squash [-q] -o lowerdir=A[:B...],upperdir=U [OLD..NEW]\n\n"
-	       "Make neighbouring snapshots one: NEW, which shows what it showed, takes in those\n"
-	       "below it down to OLD, which go. Without names: all that the upper stands on, as\n"
-	       "far as nothing else stands on one of them. What partial files have of their own\n"
-	       "is copied by block, and other files get another name. Programs in a mount go on.\n"
-	       "It can be stopped at any moment, and nothing has changed then.\n\n"
-	       "  -q, --quiet  neither progress nor what was done\n"
-	       "  --rate RATE  bytes a second at most, with K, M or G behind them; an entry\n"
+	       "Merge neighbouring snapshots: NEW, which shows the same as before, takes in\n"
+	       "those below it down to OLD, which are removed. Without names: all snapshots\n"
+	       "below the upper, as far as nothing else stands on one of them. Own blocks of\n"
+	       "partial files are copied, and other files get another name. Programs in a mount\n"
+	       "go on. It can be stopped at any moment, and then nothing has changed.\n\n"
+	       "  -q, --quiet  neither progress nor result\n"
+	       "  --rate RATE  limit in bytes a second, with K, M or G behind it; an entry\n"
 	       "               counts as 4K\n\n"
 	       "Exit code: 0; 1 when nothing was changed; 2 for wrong usage.\n");
 	return 0;
 }
 
-/* OLD and NEW of "OLD..NEW"; NULL: none is given. */
+/* OLD and NEW of "OLD..NEW"; NULL: not given. */
 struct range {
 	char *from, *to;
 	uint64_t rate; /* bytes a second; 0: no limit */
@@ -85,7 +85,7 @@ static void print_end(const char *path, const struct client_squashed *s)
 		       human_units_of(s->entries, "entry").text, human_units_bytes(s->bytes).text);
 }
 
-/* ---- of a mount that is in use ---- */
+/* ---- a mount in use ---- */
 
 struct live {
 	struct progress shown;
@@ -141,7 +141,7 @@ static int squash_live(const char *path, const struct range *range, bool is_quie
 	return r < 0;
 }
 
-/* ---- of an upper that no mount uses ---- */
+/* ---- an upper without a mount ---- */
 
 /* Exit code. */
 static int squash_offline(struct mount_opts *opts, const struct range *range, bool is_quiet)

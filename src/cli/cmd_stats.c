@@ -20,9 +20,9 @@ enum form { FORM_TABLES, FORM_JSON, FORM_PROMETHEUS };
 static int print_usage(void)
 {
 	printf("usage: veneer stats [--json|--prometheus] [MOUNTPOINT]\n\n"
-	       "Print what the server has counted: for all of its mounts, or in full for the\n"
-	       "one at MOUNTPOINT. What the figures mean is in veneer(1).\n\n"
-	       "  --json        one JSON object, in place of tables\n"
+	       "Print the counters of the server: for all of its mounts, or in full for the one\n"
+	       "at MOUNTPOINT. veneer(1) explains the figures.\n\n"
+	       "  --json        one JSON object instead of tables\n"
 	       "  --prometheus  the text format of Prometheus\n\n"
 	       "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
 	return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The terminal is ours between take_terminal and give_terminal, and given back on every way out:
- * signals only set a flag, which the loop sees. */
+/* The terminal belongs to this program between take_terminal and give_terminal, and is given back
+ * on every exit. Signals only set a flag for the loop. */
 #include "commands.h"
 
 #include "stats_fetch.h"
@@ -24,18 +24,18 @@
 #define INTERVAL_MIN_S	 0.1
 #define INTERVAL_MAX_S	 3600.0
 #define FRAME_BYTES	 (64u << 10)
-#define FIRST_INTERVAL_S 0.3 /* on a terminal: something is to be seen soon */
+#define FIRST_INTERVAL_S 0.3 /* on a terminal, to show something soon */
 
 static volatile sig_atomic_t is_stopped;
 
 struct top {
 	double interval_s;
-	long count; /* frames; 0: until stopped */
+	long count; /* number of frames; 0: until stopped */
 	bool is_json;
-	bool has_terminal, has_keys; /* one that can draw, and is to */
+	bool has_terminal, has_keys; /* the terminal can draw; it has a keyboard */
 	struct top_screen screen; /* if has_terminal */
-	struct termios keys; /* as they were */
-	sigset_t blocked, waiting; /* signals come only while we wait */
+	struct termios keys; /* the original settings */
+	sigset_t blocked, waiting; /* signals are delivered only while waiting */
 };
 
 enum wait { WAIT_OVER, WAIT_STOPPED, WAIT_REDRAW };
@@ -48,13 +48,13 @@ struct picture {
 static int print_usage(void)
 {
 	printf("usage: veneer top [--interval SECONDS] [-n COUNT] [--json]\n\n"
-	       "Show what the mounts of the server are asked for, per second, the busiest\n"
+	       "Show the requests to the mounts of the server per second, the busiest mount\n"
 	       "first: on a terminal until q or Ctrl-C, elsewhere one frame after the other. On\n"
-	       "a terminal these keys sort: r requests, e errors, b bytes read, w bytes\n"
-	       "written, c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
+	       "a terminal these keys sort: r requests, e errors, b bytes read, w bytes written,\n"
+	       "c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
 	       "environment: plain text.\n\n"
 	       "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
-	       "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n"
+	       "  -n, --count COUNT       number of frames (default: 1 if not on a terminal)\n"
 	       "  --json                  each frame as a line of JSON, until Ctrl-C or -n\n\n"
 	       "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
 	return 0;
@@ -96,7 +96,7 @@ static void take_terminal(struct top *t)
 	struct termios raw;
 
 	t->has_terminal = !t->is_json && terminal_can_draw(stdout);
-	/* Ended or stopped by them, we could not give the terminal back. */
+	/* If these signals ended or stopped the process, the terminal would not be given back. */
 	if (t->has_terminal) {
 		signal(SIGTSTP, SIG_IGN);
 		signal(SIGPIPE, SIG_IGN);
@@ -108,10 +108,10 @@ static void take_terminal(struct top *t)
 		raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	}
-	/* A frame is one write, so that none is seen half. */
+	/* Write a frame at once, so that no half frame is seen. */
 	if (t->has_terminal)
 		setvbuf(stdout, NULL, _IOFBF, FRAME_BYTES);
-	/* The other screen; no cursor; long lines are cut. */
+	/* Alternate screen, no cursor, cut long lines. */
 	if (t->has_terminal)
 		fputs("\033[?1049h\033[?25l\033[?7l", stdout);
 }
@@ -127,7 +127,7 @@ static void give_terminal(struct top *t)
 	t->has_terminal = t->has_keys = false;
 }
 
-/* Draw so many lines at most, and none of an older frame between or below them. */
+/* Draw at most nlines lines, and clear the rest of an older frame. */
 static void draw_lines(const char *text, size_t nlines)
 {
 	fputs("\033[H", stdout);
@@ -136,7 +136,8 @@ static void draw_lines(const char *text, size_t nlines)
 
 		if (i)
 			fputs("\r\n", stdout);
-		/* Before, as behind a line that fills the row it would take the last character. */
+		/* Clear before the line: after a line that fills the row, it would take the last
+		 * character. */
 		fputs("\033[K", stdout);
 		fwrite(text, 1, len, stdout);
 		text += len + (text[len] == '\n');
@@ -181,7 +182,7 @@ static int draw(struct top *t, const struct picture *begun, const struct picture
 	return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
-/* The action that a key asks for. */
+/* Returns the action of the key. */
 static enum wait take_key(struct top *t, struct pollfd *keys)
 {
 	char c;
@@ -189,7 +190,7 @@ static enum wait take_key(struct top *t, struct pollfd *keys)
 	if (!keys->revents)
 		return WAIT_OVER;
 	if (read(STDIN_FILENO, &c, 1) <= 0) {
-		keys->fd = -1; /* nobody is there to press one */
+		keys->fd = -1; /* there is no keyboard */
 		return WAIT_OVER;
 	}
 	if (c == 'q' || c == 'Q')
@@ -197,8 +198,8 @@ static enum wait take_key(struct top *t, struct pollfd *keys)
 	return top_screen_key(c, &t->screen.order) ? WAIT_REDRAW : WAIT_OVER;
 }
 
-/* WAIT_REDRAW: before that time; something else is to be seen, for instance because the size of the
- * terminal changed. */
+/* Wait until end_s. WAIT_REDRAW: draw earlier, for example because the size of the terminal
+ * changed. */
 static enum wait wait_until(struct top *t, struct pollfd *keys, double end_s)
 {
 	double left_s = end_s - now_s();
@@ -227,10 +228,10 @@ static int take_picture(struct picture *ret, char err[STATS_FETCH_ERR_SIZE])
 	return r;
 }
 
-/* The two that the frame is made of. */
+/* The two reports of a frame. */
 struct pair {
 	struct picture begun, ended;
-	bool has_frame; /* ended is there */
+	bool has_frame; /* ended is valid */
 };
 
 static int show(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
@@ -242,7 +243,7 @@ static int show(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 	return r;
 }
 
-/* The previous end is the new beginning. */
+/* Take a report; the previous end becomes the beginning. */
 static int take_next(struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct picture next;
@@ -259,7 +260,7 @@ static int take_next(struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 	return 0;
 }
 
-/* 0, also when stopped; -errno and a sentence in err. */
+/* 0, also if stopped; -errno and a sentence in err. */
 static int show_frames(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct pollfd keys = { .fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount whose server is dead answers nothing, so nothing is looked up in it: what /proc says of
- * mounts and of processes is compared as text. */
+/* A mount with a dead server does not answer, so no path is looked up in it. Entries of /proc about
+ * mounts and processes are compared as text. */
 #include "commands.h"
 
 #include "mount_find.h"
@@ -30,10 +30,10 @@ static int print_usage(void)
 {
 	printf("usage: veneer umount [-l] MOUNTPOINT...\n\n"
 	       "Unmount, and wait until the upper is closed: nothing in it changes after that.\n"
-	       "Of a mount that is busy it says which processes hold it; one whose server is\n"
-	       "dead is unmounted like any other. Without privileges fusermount3 does it.\n\n"
-	       "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends\n"
-	       "              when nobody uses it any more\n\n"
+	       "If the mount is busy, the processes that use it are printed. A mount with a dead\n"
+	       "server is unmounted as well. Without privileges fusermount3 unmounts.\n\n"
+	       "  -l, --lazy  also a busy mount: it leaves the tree at once, and ends when\n"
+	       "              nothing uses it any more\n\n"
 	       "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
 	return 0;
 }
@@ -98,7 +98,7 @@ static const char *how_held(const char *pid, const char *path)
 				       : NULL;
 }
 
-/* A server of FUSE file systems holds layers of mounts, which end with them. */
+/* A server of FUSE file systems may hold layers of other mounts here, until those end. */
 static bool is_server(const char *pid)
 {
 	char name[PATH_MAX], to[PATH_MAX];
@@ -150,7 +150,7 @@ static void print_mounts_inside(const char *path, size_t *n)
 		endmntent(f);
 }
 
-/* Returns how many it named; *ret_is_layer: layers of another mount lie in it. */
+/* Returns the number of printed holders; *ret_is_layer: layers of another mount are in it. */
 static size_t print_holders(const char *path, bool *ret_is_layer)
 {
 	DIR *d = opendir("/proc");
@@ -232,7 +232,7 @@ static int unmount(const char *path, int flags)
 		r = by_fusermount(path, flags & MNT_DETACH);
 	if (r == 0)
 		umount_wait_until_closed(&closing, flags & MNT_DETACH);
-	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other
+	/* Other users cannot be found for certain: loop devices, exports, processes of other
 	 * users. */
 	else if (r == -EBUSY && closing.is_held)
 		log_error("%s: its server took a request and does not answer; -l unmounts it "
@@ -299,12 +299,12 @@ static int print_helper_usage(void)
 {
 	printf("usage: umount MOUNTPOINT\n"
 	       "       umount.veneer MOUNTPOINT [-flnrv] [-N NAMESPACE]\n\n"
-	       "umount(8) runs it. It unmounts as `veneer umount` does.\n\n"
+	       "umount(8) runs this helper, which unmounts as `veneer umount` does.\n\n"
 	       "  -f            also a mount whose server does not answer\n"
-	       "  -l            also a busy one: it ends when nobody uses it any more\n"
-	       "  -r            make one that is busy read-only\n"
+	       "  -l            also a busy mount: it ends when nothing uses it any more\n"
+	       "  -r            make a busy mount read-only\n"
 	       "  -N NAMESPACE  in this mount namespace\n"
-	       "  -n, -v        have no effect, nor has -t TYPE\n"
+	       "  -n, -v        ignored, as is -t TYPE\n"
 	       "  -h, --help    this text\n\n"
 	       "Exit code: 0; 1 for wrong usage; 32 when it cannot be unmounted.\n");
 	return 0;
@@ -332,8 +332,8 @@ struct helper_call {
 	bool or_readonly, is_verbose;
 };
 
-/* umount(8) knows one type for all of FUSE, and runs this for all of it: mounts of other programs
- * are its own work. */
+/* umount(8) has one type for all of FUSE, and runs this for every mount of it. Leave mounts of
+ * other programs to umount(8). */
 static int by_umount(const struct helper_call *h)
 {
 	const char *args[8];
@@ -376,7 +376,7 @@ static int parse_helper_call(int argc, char **argv, struct helper_call *h)
 	int c;
 
 	opterr = 0;
-	/* The mount point comes first, behind which not every getopt looks for options. */
+	/* The mount point comes first, and not every getopt looks for options after it. */
 	while ((c = getopt(argc, argv, "-fhlnrvt:N:")) != -1) {
 		if (c == 'h')
 			return -1;
@@ -392,7 +392,7 @@ static int parse_helper_call(int argc, char **argv, struct helper_call *h)
 		h->or_readonly |= c == 'r';
 		h->is_verbose |= c == 'v';
 	}
-	/* Behind "--". */
+	/* The word after "--". */
 	if (!h->mountpoint && optind < argc)
 		h->mountpoint = argv[optind++];
 	return h->mountpoint && optind == argc

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands: each takes its own arguments, argv[0] being its name, and returns an exit
- * code. */
+/* The subcommands. argv[0] is the name of the subcommand, its arguments follow; the result is an
+ * exit code. */
 #pragma once
 
 int cmd_apply(int argc, char **argv);
@@ -27,5 +27,5 @@ int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_server(int argc, char **argv);
 int cmd_umount(int argc, char **argv);
-/* umount.veneer, umount.fuse.fuse-overlayfs and umount.fuse, which umount(8) runs. */
+/* Called as umount.veneer, umount.fuse.fuse-overlayfs or umount.fuse, which umount(8) runs. */
 int cmd_umount_helper(int argc, char **argv);

@@ -14,34 +14,34 @@
 struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	const char *does; /* NULL: another one's line names it */
+	const char *does; /* NULL: listed with another command */
 };
 
 static const struct command commands[] = {
 	{ "apply", cmd_apply, NULL },
 	{ "branch", cmd_branch, NULL },
-	{ "check", cmd_check, "find damage in a layer, and repair it" },
-	{ "clone", cmd_clone, "change a copy of a directory; also clones, apply, discard" },
+	{ "check", cmd_check, "find and repair damage of a layer" },
+	{ "clone", cmd_clone, "mount a writable view of a directory; also clones, apply, discard" },
 	{ "clones", cmd_clones, NULL },
-	{ "diff", cmd_diff, "list what a layer changes, or write it as the layer of an image" },
+	{ "diff", cmd_diff, "list the changes of a layer, or write them as an image layer" },
 	{ "discard", cmd_discard, NULL },
-	{ "du", cmd_du, "say what a layer takes" },
-	{ "flatten", cmd_flatten, "make a layer one of plain files, which overlayfs reads" },
-	{ "info", cmd_info, "print which features work here, and what a mount is made of" },
+	{ "du", cmd_du, "print the disk space of a layer" },
+	{ "flatten", cmd_flatten, "turn a layer into plain files that overlayfs reads" },
+	{ "info", cmd_info, "print the features that work here, or the properties of a mount" },
 	{ "inspect", cmd_inspect, "print the block map and the partial files of a layer" },
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
 	{ "profile", cmd_profile, "manage the prefetch profiles of images" },
 	{ "receive", cmd_receive, NULL },
 	{ "rollback", cmd_rollback, NULL },
-	{ "send", cmd_send, "write what a snapshot changes for another host; also receive" },
+	{ "send", cmd_send, "send the changes of a snapshot to another host; also receive" },
 	{ "server", cmd_server, "serve mounts, in the foreground" },
 	{ "snapshot", cmd_snapshot,
-	  "keep what a mount has; also snapshots, rollback, branch, squash" },
+	  "take a snapshot of a mount; also snapshots, rollback, branch, squash" },
 	{ "snapshots", cmd_snapshots, NULL },
 	{ "squash", cmd_squash, NULL },
 	{ "stats", cmd_stats, "print the counters of the server" },
-	{ "top", cmd_top, "show what mounts are asked for, live" },
-	{ "umount", cmd_umount, "unmount, and say who holds a mount that is busy" },
+	{ "top", cmd_top, "show the requests to mounts, live" },
+	{ "umount", cmd_umount, "unmount, or print the users of a busy mount" },
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(*commands))
@@ -50,7 +50,7 @@ static int print_help(void)
 {
 	printf("usage: veneer [mount] -o lowerdir=A[:B...][,upperdir=U,workdir=W] MOUNTPOINT\n"
 	       "       veneer COMMAND [OPTION...] [ARGUMENT...]\n\n"
-	       "A union of directories that copies what is written block by block.\n\n");
+	       "A union of directories with copy-on-write by block.\n\n");
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (commands[i].does)
 			printf("  %-9s %s\n", commands[i].name, commands[i].does);
@@ -60,16 +60,16 @@ static int print_help(void)
 	return 0;
 }
 
-/* A user who calls it fuse-overlayfs wants to know how to mount. */
+/* A caller of the name fuse-overlayfs expects the help of the mount program. */
 static bool asks_for_commands(const char *name, int argc, char **argv)
 {
 	return argc == 2 && strcmp(name, "fuse-overlayfs") != 0 &&
 	       (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
 }
 
-/* Occupy closed standard descriptors: a file that a tool opens in their place would get what is
- * printed, a file of a layer in the worst case. Writing there goes on failing. (Servers and mounts
- * have an open one, sandbox_setup.h.) */
+/* Occupy closed standard descriptors. A file that a tool opens in their place, perhaps one of a
+ * layer, would get the printed output. Writing to them still fails. (Servers and mounts open theirs
+ * in sandbox_setup.h.) */
 static void hold_standard_fds(void)
 {
 	for (int fd = 0; fd <= 2; fd++)
@@ -77,7 +77,7 @@ static void hold_standard_fds(void)
 			return;
 }
 
-/* Exit code. What could not be printed has not been done, unless more is wrong, and said. */
+/* Exit code. A failed print makes a successful command fail. */
 static int run(const struct command *c, int argc, char **argv)
 {
 	const bool is_tool = c->run != cmd_mount && c->run != cmd_server;
@@ -102,7 +102,7 @@ static const struct command *find_command(const char *word)
 	return NULL;
 }
 
-/* ---- a first word that is no command ---- */
+/* ---- a first word that is not a command ---- */
 
 static const struct command *nearest_command(const char *word)
 {
@@ -124,7 +124,7 @@ static bool has_word(int argc, char **argv, const char *part)
 	return false;
 }
 
-/* Is the first word the mount point? The last argument that is no option is. */
+/* Is the first word the mount point, which is the last argument that is not an option? */
 static bool is_mount_point(int argc, char **argv)
 {
 	for (int i = 2; i < argc; i++) {
@@ -136,8 +136,8 @@ static bool is_mount_point(int argc, char **argv)
 	return true;
 }
 
-/* A mount needs lower directories and a place that is there. mount(8) puts any word in front of the
- * latter. */
+/* A mount needs lowerdir= and an existing mount point. mount(8) may put any word before the mount
+ * point. */
 static bool is_no_mount(int argc, char **argv)
 {
 	if (argv[1][0] == '-' || strchr(argv[1], '/'))
@@ -160,7 +160,7 @@ static int run_help(const char *of)
 	return run(c, 2, argv);
 }
 
-/* True and an exit code: the line is neither a command nor a mount. */
+/* True and an exit code: the arguments are neither a command nor a mount. */
 static bool is_answered(int argc, char **argv, int *ret_code)
 {
 	const struct command *nearest;
@@ -194,8 +194,8 @@ static bool is_answered(int argc, char **argv, int *ret_code)
 	return true;
 }
 
-/* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for those that mount(8) and
- * umount(8) look for. */
+/* A call without a command behaves as fuse-overlayfs under any name, except the names that mount(8)
+ * and umount(8) run. */
 int main(int argc, char **argv)
 {
 	const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 	const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
 	int code;
 
-	/* Callers show our lines to their users, who know this name. */
+	/* Callers show these lines to users who know this name. */
 	if (*name)
 		log_set_name(name);
 	if (!strcmp(name, "mount.veneer"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mounting and unmounting by a command that does more than that. */
+/* Mounts and unmounts for other commands. */
 #pragma once
 
-/* As `veneer mount -o OPTIONS DEST` and `veneer umount DEST`: the exit code. */
+/* Run `veneer mount -o OPTIONS DEST` or `veneer umount DEST`; returns the exit code. */
 int mount_call_mount(char *options, char *dest);
 int mount_call_umount(char *dest);

@@ -48,7 +48,7 @@ bool mount_find_is_ours(const char *path)
 	return is_found;
 }
 
-/* The mount at that place alone. */
+/* Get the report of the mount at this path alone. */
 static int look(const char *path, struct report *ret, char *err)
 {
 	_cleanup_(report_release) struct report all = { .pid = 0 };
@@ -69,7 +69,7 @@ int mount_find_look(const char *given, const char *command, struct report *ret)
 		return 0;
 	r = look(path, ret, err);
 	if (r < 0)
-		log_error("%s is a mount point, and no server can say what is behind it (%s): give "
+		log_error("%s is a mount point, and no server can name its layers (%s): give "
 			  "%s its upper directory",
 			  given, *err ? err : "it serves no such mount", command);
 	return r < 0 ? r : 1;
@@ -91,7 +91,7 @@ int mount_find_upper(const char *given, const char *command, char **ret)
 	return *ret ? 1 : -ENOMEM;
 }
 
-/* Each of the grammar's own characters behind a backslash. */
+/* Put a backslash before each special character of the grammar. */
 static int put_path(struct buf *b, const char *path)
 {
 	int r = 0;

@@ -74,7 +74,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 
 int offline_options(const struct offline_args *a, struct mount_opts *ret)
 {
-	/* The grammar wants a mount point, and a work directory unless the mount is read-only. */
+	/* The grammar requires a mount point, and a work directory unless the mount is
+	 * read-only. */
 	char self[] = "veneer", flag[] = "-o", readonly[] = "ro", point[] = "/";
 	char *argv[2 * OFFLINE_LISTS_MAX + 4] = { self };
 	char cwd[PATH_MAX], err[PATH_MAX] = "out of memory";
@@ -101,7 +102,7 @@ int offline_options(const struct offline_args *a, struct mount_opts *ret)
 		options_release(ret);
 		return -EINVAL;
 	}
-	/* Drop options that only change how a mount shows its files. */
+	/* Drop options that only change the view of files in a mount. */
 	ret->is_readonly = ret->is_volatile = false;
 	ret->xattr_permissions = 0;
 	ret->is_offline = true;
@@ -116,7 +117,8 @@ int offline_has_snapshots(const char *layer)
 	int r = fd < 0 ? -ENOENT : branch_dir_load(fd, &c);
 	const size_t n = c.n;
 
-	/* The first one may have been interrupted, or the last one that went. */
+	/* Without entries the chain may still have an interrupted first snapshot, or the removal of
+	 * the last one. */
 	if (fd >= 0 && (r == 0 || r == -ENOENT) && !n && branch_dir_pending(fd, &c, &pending) < 0)
 		pending = 1;
 	branch_chain_release(&c);

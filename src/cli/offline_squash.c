@@ -31,7 +31,7 @@ static int fill(struct mount *m, const struct offline_squash_range *range, struc
 	return r ?: mount_squash_fill(s, draw, p);
 }
 
-/* The mount has them open. */
+/* Publish after the mount, which has the layers open, is closed. */
 static int publish(const char *upper, struct mount_squash *s)
 {
 	int r = upper_lock_alone(upper, s->rootfd);
@@ -83,13 +83,13 @@ int offline_squash(struct mount_opts *opts, const struct offline_squash_range *r
 	return 0;
 }
 
-/* Everything else that there is stands below the live part. */
+/* All snapshots must be below the live part. */
 static int check_all(const struct branch_chain *c)
 {
 	return branch_chain_below(c, c->head, NULL) == c->n ? 0 : -EBUSY;
 }
 
-/* The live part becomes one, too. The upper is locked. */
+/* Turn the live part into a snapshot, too. The upper must be locked. */
 static int take_live(int rootfd)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -97,7 +97,7 @@ static int take_live(int rootfd)
 	uint64_t id;
 	int r = branch_dir_recover(rootfd) ?: branch_dir_load(rootfd, &c);
 
-	/* What was interrupted is over now. */
+	/* An interrupted squash has been finished by the recovery. */
 	if (r == -ENOENT || (r == 0 && !c.n))
 		return -EALREADY;
 	r = r ?: check_all(&c) ?: branch_dir_plan(&c, name, &id);

@@ -15,21 +15,21 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-/* In the upper: hidden from every mount of the layer, and on its file system. */
+/* A directory in the upper, hidden from every mount of the layer, and on its file system. */
 #define OWN_WORK_DIR ".wh..wh.flatten"
 
 void offline_upper_say_why(const char *upper, int r)
 {
 	if (r == -ENOSPC || r == -EDQUOT)
-		log_error("%s: no room left; it shows what it showed, run this again when there is "
-			  "room",
+		log_error("%s: no room left; it shows the same as before: free some room, and run "
+			  "this again",
 			  upper);
 	else
 		log_error("%s: stopped: %s", upper, strerror(-r));
 }
 
-/* A new one: under this name may be what a run that was killed has left, which nobody needs, or
- * what came with the layer and leads out of it, as a symlink does. */
+/* Make a new directory. The name may belong to the remains of a killed run, or to a symlink in the
+ * layer that leads out of it. */
 static int make_own_work(int rootfd)
 {
 	if (mkdirat(rootfd, OWN_WORK_DIR, 0700) == 0)
@@ -41,7 +41,7 @@ static int make_own_work(int rootfd)
 	return mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 ? -errno : 0;
 }
 
-/* In the root it changes the time of that. */
+/* A directory in the root changes the times of the root, so save them. */
 static int open_place(struct offline_upper *u, const char *place)
 {
 	int r = *place ? 0 : saved_attrs_take(u->rootfd, &u->times);
@@ -94,7 +94,7 @@ int offline_upper_open(struct offline_upper *u, struct mount_opts *opts, const c
 	r = give_work(u, opts, place);
 	if (r < 0)
 		offline_upper_say_why(opts->upper, r);
-	/* mount_open takes it once more. */
+	/* Unlock, because mount_open takes the lock again. */
 	flock(u->rootfd, LOCK_UN);
 	return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An upper that no mount uses, for a subcommand that opens it as a mount nobody sees (is_offline).
- * Programs find its root as it was. */
+/* An upper without a mount, which a subcommand opens as a private mount (is_offline). The times of
+ * its root are restored. */
 #pragma once
 
 #include "veneer/layer/saved_attrs.h"
@@ -8,15 +8,15 @@
 
 struct offline_upper {
 	int rootfd;
-	int dirfd; /* where its own work directory is, if it has one */
+	int dirfd; /* directory of its own work directory, if it has one */
 	struct saved_attrs times;
 	bool has_times, has_own_work;
 };
 
-/* Get it, alone, and if the options have no work directory one in the upper: in its root, or in
- * that directory of it (not ""). 0, or -errno after a sentence on standard error; close in both
- * cases. */
+/* Lock the upper. If the options have no work directory, make one in the upper: in its root, or in
+ * the directory `place` of it (if not ""). 0, or -errno after a sentence on standard error; close
+ * in both cases. */
 int offline_upper_open(struct offline_upper *u, struct mount_opts *opts, const char *place);
 void offline_upper_close(struct offline_upper *u);
-/* The sentence for what had to stop. */
+/* Print the reason of a stop. */
 void offline_upper_say_why(const char *upper, int r);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -errno: not on this file system, or there is no way to give it the name. */
+/* -errno: the file system does not support it, or it could not be named later. */
 static int open_nameless(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -48,7 +48,7 @@ int output_file_open(struct output_file *to)
 	int r;
 
 	if (!to->path && isatty(STDOUT_FILENO)) {
-		log_error("an archive is not for a terminal: say where to with -o FILE, or "
+		log_error("an archive is not for a terminal: name a file with -o FILE, or "
 			  "redirect the output");
 		return -EINVAL;
 	}
@@ -70,7 +70,7 @@ int output_file_close(struct output_file *to, int r)
 	if (r == 0 && to->is_nameless &&
 	    linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
 		e = -errno;
-	/* A file system across the network, or one that is full, reports errors only now. */
+	/* A remote or full file system reports some errors only at close. */
 	if (close(to->fd) < 0 && r == 0 && e == 0)
 		e = -errno;
 	if (e < 0)

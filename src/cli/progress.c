@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #define REDRAW_MS 100
-#define LINE_MS	  10000 /* where it is no terminal */
-#define SHORT_MS  500 /* of a walk nothing is to be seen before */
+#define LINE_MS	  10000 /* not on a terminal */
+#define SHORT_MS  500 /* a walk prints nothing before */
 
 static uint64_t now_ms(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere,
- * on standard error. */
+/* Progress of long work on standard error: on a terminal one line that is redrawn, elsewhere a line
+ * from time to time. */
 #pragma once
 
 #include "veneer/base/step.h"
@@ -14,22 +14,21 @@ struct progress {
 	uint64_t start_ms, drawn_ms;
 };
 
-/* How far a work is. */
+/* The progress so far. */
 struct progress_point {
 	size_t done, all;
-	uint64_t bytes, nbytes; /* done, and all; 0: not known */
+	uint64_t bytes, nbytes; /* done, and all; 0: unknown */
 };
 
 void progress_start(struct progress *p, bool is_quiet);
-/* Is it time for a line? Then it counts as drawn. */
+/* Is a new line due? If so, it counts as drawn. */
 bool progress_is_due(struct progress *p);
-/* "N of M files, X of Y, Z/s, T s left", of the noun "file", and what `more` says behind it ("" for
- * nothing). */
+/* Print "N of M files, X of Y, Z/s, T s left" for the noun "file", followed by `more`. */
 void progress_show(struct progress *p, const char *noun, const struct progress_point *at,
 		   const char *more);
-/* Nothing of it stays on a terminal, so that something else can be printed; it may go on. */
+/* Clear the line on a terminal, so that other text can be printed; the progress may go on. */
 void progress_clear(const struct progress *p);
 
-/* Of a walk through a layer, of which nobody knows how long it takes: "N entries, R/s, N
- * directories left". Nothing is said of one that ends at once. The step holds p. */
+/* Progress of a walk through a layer, whose duration is unknown: "N entries, R/s, N directories
+ * left". A short walk prints nothing. The step refers to p. */
 struct step progress_walk(struct progress *p);

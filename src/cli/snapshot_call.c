@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the kernel still keeps of writes goes to the server first. */
+/* Send writes that the kernel still keeps to the server. */
 static int flush(const char *path)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

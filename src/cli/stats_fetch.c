@@ -31,7 +31,7 @@ static int ask(char **ret_json, char *err, size_t err_size)
 	return r ?: client_stats(fd, ret_json, err, err_size);
 }
 
-/* The server sees no paths, so that names are looked up here. */
+/* Look the container names up here, as the server cannot see the paths. */
 static int name_containers(char **json)
 {
 	json_t *j = json_loads(*json, 0, NULL), *mounts = json_object_get(j, "mounts");
@@ -76,14 +76,14 @@ int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH
 	return 0;
 }
 
-/* ---- one mount of it ---- */
+/* ---- one mount of the report ---- */
 
-/* The names by which the user and the server may call a mount. */
+/* The user's and the server's path of a mount. */
 struct wanted {
 	char *given, *real;
 };
 
-/* Also of a mount that does not answer: its own name is not looked up then. */
+/* The real path, also of a mount that does not answer: its last component is then not looked up. */
 static char *real_path(const char *path)
 {
 	_cleanup_(freep) char *copy = NULL;
@@ -141,7 +141,7 @@ int stats_fetch_pick(const char *path, char **json)
 	return 0;
 }
 
-/* ---- the other end ---- */
+/* ---- the server's side ---- */
 
 struct adding {
 	struct report *report;
@@ -183,7 +183,7 @@ int stats_fetch_metrics(struct mount_table *mounts, char **ret_text)
 	if (!f)
 		return -ENOMEM;
 	r = prometheus_print(&report, f);
-	/* Both, whatever the first says: without the second there is no text. */
+	/* Call both in any case: only fclose makes the text. */
 	if (ferror(f) | fclose(f))
 		r = -ENOMEM;
 	if (r == 0)

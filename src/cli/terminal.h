@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells what may be written to a terminal: lines drawn anew where it can, colours unless NO_COLOR
- * is set (no-color.org). */
+/* Escape sequences and colours of a terminal: the former if it knows them, the latter unless
+ * NO_COLOR is set (no-color.org). */
 #pragma once
 
 #include <stdbool.h>

@@ -23,12 +23,12 @@
 #include <sys/xattr.h>
 
 #define ANSWER_MS 2000
-#define CHILD_US  100 /* the child has nothing to do but end */
+#define CHILD_US  100 /* the child only has to exit */
 #define STEP_US	  500
-#define WORD_MS	  3000 /* then it is said */
-#define DOUBT_MS  10000 /* where the kernel did not say that the file system is no more */
+#define WORD_MS	  3000 /* then print a message */
+#define DOUBT_MS  10000 /* limit if the kernel has not reported the end of the file system */
 
-/* A path of another user could lead us anywhere. */
+/* A path from another user's server could point anywhere. */
 static bool is_of_this_user(const char *path)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
@@ -65,8 +65,8 @@ static bool find_mount(struct umount_wait *c)
 	return c->root != NULL;
 }
 
-/* It may outlive the command: a reader of the command's output waits for the last that could write
- * to it, and a lock (flock(1)) for the last that has its descriptor. */
+/* The process may outlive the command. Close its output, as a reader of it waits for the last
+ * writer, and other descriptors, as a lock (flock(1)) lasts as long as any of them. */
 static void let_go(int watch_fd, int answer_fd)
 {
 	const int low = MIN(watch_fd, answer_fd), high = MAX(watch_fd, answer_fd);
@@ -80,7 +80,7 @@ static void let_go(int watch_fd, int answer_fd)
 	close_range((unsigned)high + 1, ~0u, 0);
 }
 
-/* In a process of its own: the server may be stopped. */
+/* Runs in a child, because the server may be stopped. */
 static void ask(const char *path, int watch_fd, int answer_fd)
 {
 	char text[WORKDIR_HANDLE_SIZE];
@@ -93,7 +93,7 @@ static void ask(const char *path, int watch_fd, int answer_fd)
 	_exit(n > 0 && write(answer_fd, text, (size_t)n) == n ? 0 : 1);
 }
 
-/* Kill the process that asked. False: it cannot end before the server has answered. */
+/* Kill the child. False: it cannot end before the server has answered. */
 static bool end_asking(pid_t pid)
 {
 	const int64_t end = clock_ms() + ANSWER_MS;
@@ -105,7 +105,7 @@ static bool end_asking(pid_t pid)
 	return r != 0;
 }
 
-/* Read the server's text, terminated. */
+/* Read the server's text, and terminate it. */
 static bool hear(int fd, char text[WORKDIR_HANDLE_SIZE])
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -145,7 +145,7 @@ void umount_wait_prepare(struct umount_wait *c, const char *path)
 		c->work_fd = workdir_open_handle(text);
 }
 
-/* ---- afterwards ---- */
+/* ---- after the unmount ---- */
 
 static bool is_over(const struct umount_wait *c)
 {
@@ -176,7 +176,7 @@ static void compare_root(const char *root, void *arg)
 		       (!root[n] || root[n] == '/' || s->root[n - 1] == '/');
 }
 
-/* In any mount namespace that can be seen. */
+/* Look in all visible mount namespaces. */
 static bool is_mounted_elsewhere(const struct umount_wait *c)
 {
 	struct search s = { .root = *c->root ? c->root : "/" };
@@ -185,8 +185,8 @@ static bool is_mounted_elsewhere(const struct umount_wait *c)
 	       s.is_found;
 }
 
-/* One of several of a file system (shared_sb.h) ends when the kernel has forgotten its root, which
- * a watch would have it keep. */
+/* A member of a shared superblock (shared_sb.h) ends when the kernel has forgotten its root, and a
+ * watch would keep the root. */
 static void end_watch_of_shared(struct umount_wait *c)
 {
 	if (*c->root && c->root[1 + strspn(c->root + 1, "0123456789")] == '\0')
@@ -203,7 +203,7 @@ static void say_outcome(const struct umount_wait *c)
 			 c->path);
 }
 
-/* Of several mounts that share a file system, the kernel says nothing of each. */
+/* The kernel does not report the end of one mount of a shared file system. */
 void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 {
 	const int64_t start = clock_ms();
@@ -213,7 +213,7 @@ void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 		end_watch_of_shared(c);
 	if (c->work_fd < 0 || (!is_certain && (is_lazy || is_mounted_elsewhere(c))))
 		return;
-	/* The server's own lock goes when it has closed everything, or is dead. */
+	/* The server's own lock is released when it has closed everything, or is dead. */
 	while (flock(c->work_fd, LOCK_SH | LOCK_NB) < 0) {
 		const int64_t waited = clock_ms() - start;
 

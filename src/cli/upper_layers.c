@@ -52,7 +52,7 @@ int upper_layers_find(const char *given, char *list, const char *command, struct
 		return take_mount(given, ret);
 	ret->upper = strdup(given);
 	if (!list) {
-		log_error("%s is no mount of veneer: say what it lies on, -o lowerdir=A[:B...]",
+		log_error("%s is no mount of veneer: name its lower layers, -o lowerdir=A[:B...]",
 			  given);
 		return -EINVAL;
 	}

@@ -42,7 +42,7 @@ int upper_root_make(const char *path, const char *like)
 	to = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (to < 0)
 		return -errno;
-	/* A user owns what he makes. */
+	/* Without privileges the directory belongs to this user. */
 	if (fchown(to, st.st_uid, st.st_gid) < 0 && errno != EPERM && errno != EINVAL)
 		return -errno;
 	r = copy_xattrs(from, to);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The root of a new upper, which a mount shows as its own root: its mode and access lists decide
+/* Makes the root of a new upper. A mount shows it as its own root, so its mode and ACLs decide
  * which users may enter the mount. */
 #pragma once
 
-/* Make the directory with owner (as far as this user may), mode, access lists and attributes of
- * another one. 0 or -errno. */
+/* Make the directory with the mode, ACLs and attributes of another one, and its owner if this user
+ * may. 0 or -errno. */
 int upper_root_make(const char *path, const char *like);

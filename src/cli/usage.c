@@ -15,7 +15,7 @@ void usage_wrong_option(char *const *argv, int c)
 		log_error("missing argument after %s", word);
 	else if (optopt && !strchr(word, '='))
 		log_error("unknown option: -%c",
-			  optopt); /* the word may hold more of them, and be still to come */
+			  optopt); /* the word may hold further options, and may still be ahead */
 	else
 		log_error("unknown option: %s", word);
 }

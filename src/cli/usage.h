@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says what is wrong with a command line, in one sentence on standard error, and where the usage
- * is. */
+/* Prints one sentence about a wrong command line on standard error, and a hint to the usage. */
 #pragma once
 
-/* Explain the ':' or '?' of getopt_long. argv as it is at that moment. */
+/* Explain the ':' or '?' of getopt_long. argv must be as getopt_long left it. */
 void usage_wrong_option(char *const *argv, int c);
-/* Something that has to be there is not: UPPER... */
+/* Print that a required argument is missing, such as UPPER. */
 void usage_missing(const char *what);
-/* A word too many. */
+/* Print that an argument is unexpected. */
 void usage_unexpected(const char *word);
-/* The line below that names the help of the command; the exit code of wrong usage, 2. */
+/* Print the line that names the help of the command. Returns 2, the exit code of wrong usage. */
 int usage_hint(const char *command);

@@ -10,15 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(n)    human_units_count(n).text
-#define OF(n, noun) human_units_of(n, noun).text
-#define BYTES(n)    human_units_bytes(n).text
-#define TIME(us)    human_units_time(us).text
-#define RATE(n)	    human_units_rate(n).text
-#define UNSEEN_SENTENCE \
-	"What the kernel reads by itself of files that are passed through is not seen here.\n"
-#define OP_READ	 15u
-#define OP_WRITE 16u
+#define COUNT(n)	human_units_count(n).text
+#define OF(n, noun)	human_units_of(n, noun).text
+#define BYTES(n)	human_units_bytes(n).text
+#define TIME(us)	human_units_time(us).text
+#define RATE(n)		human_units_rate(n).text
+#define UNSEEN_SENTENCE "The kernel's own reads of passed-through files are not counted here.\n"
+#define OP_READ		15u
+#define OP_WRITE	16u
 
 uint64_t stats_text_sum_errors(const struct stats_values *v)
 {
@@ -292,7 +291,7 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"),
 		BYTES(c[STATS_READ_BYTES]), OF(v->ops[OP_WRITE].requests, "write"),
 		BYTES(c[STATS_WRITE_BYTES]),
-		c[STATS_OPENS_PASSTHROUGH] ? "; those that were passed through are not seen" : "");
+		c[STATS_OPENS_PASSTHROUGH] ? "; passed-through ones are not seen" : "");
 	topic(out, "opens");
 	fprintf(out, "%s passthrough, %s cached, %s direct; %s\n",
 		COUNT(c[STATS_OPENS_PASSTHROUGH]), COUNT(c[STATS_OPENS_CACHED]),

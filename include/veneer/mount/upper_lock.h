@@ -15,10 +15,10 @@ struct upper_lock {
 	bool is_contested; /* another process has the lock of the root, so fd alone decides */
 };
 
-/* Take the locks for the upper at rootfd, and wait for a server that is closing. dirs has the work
- * directory, the lock of a dead server (taken over), and the hook that reports the wait. dirs NULL:
- * a tool, which has no work directory. 0; -EBUSY; other -errno; a sentence on failure. Call
- * upper_lock_release in every case. */
+/* Take the locks for the upper at rootfd, and wait for a server that is closing. The work
+ * directory, the lock of a dead server (taken over) and the hook that reports the wait are in dirs.
+ * A tool has no work directory, and passes NULL. 0; -EBUSY; other -errno; a sentence on failure.
+ * Call upper_lock_release in every case. */
 int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs,
 		    char *err, size_t err_size);
 /* Let the next mount take the upper while this one syncs. Does nothing for a contested lock, since
