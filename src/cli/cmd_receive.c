@@ -367,7 +367,7 @@ static int run(struct receiver *v)
 	if (fd < 0)
 		return fd;
 	r = open_upper(v) ?: receive(v, fd);
-	/* rmdir fails if a part was received, and must stay then. */
+	/* rmdir fails if a received part is there, which must stay. */
 	if (r < 0 && v->is_made)
 		rmdir(v->layers.upper);
 	return r;

@@ -396,8 +396,7 @@ static bool read_progress(const struct wire_message *m, struct promote_worker_pr
 
 /* Receiver of the progress of a long request. */
 struct follower {
-	bool (*take)(void *arg,
-		     const struct wire_message *m); /* false: the message cannot be parsed */
+	bool (*take)(void *arg, const struct wire_message *m); /* false: a bad message */
 	void *arg;
 };
 

@@ -281,7 +281,7 @@ static void allow_replacement(struct served_mount *s)
 
 	mutex_lock(&r->lock);
 	s->is_pooled = true;
-	/* The end was asked for while the previous session was over. */
+	/* End the new session, too, if the end was asked for during the replacement. */
 	ends = s->is_replaced && (r->ends || s->is_ending);
 	if (ends)
 		s->is_ending = false;

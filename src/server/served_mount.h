@@ -44,8 +44,7 @@ struct mount_table {
 	mutex_t lock;
 	pthread_cond_t unpinned;
 	GUARDED_BY(lock) struct list_link started;
-	GUARDED_BY(lock)
-	size_t count; /* includes mounts that are not started yet or are being closed */
+	GUARDED_BY(lock) size_t count; /* with mounts that are not started yet or closing */
 	GUARDED_BY(lock) unsigned endings; /* threads of served_mount_end */
 	GUARDED_BY(lock) uint64_t next_id;
 	GUARDED_BY(lock) bool ends; /* all mounts are ending */

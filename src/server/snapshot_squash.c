@@ -35,8 +35,7 @@ struct squashing {
 	int result;
 	uint64_t number; /* the present number of the mount */
 	int64_t told_ms;
-	struct snapshot_merge_progress
-		counted; /* progress that the mount's statistics already include */
+	struct snapshot_merge_progress counted; /* already in the mount's statistics */
 	struct promote_policy_rate rate;
 	uint64_t spent; /* part of the progress that the rate has been charged for */
 };

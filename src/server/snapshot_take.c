@@ -269,7 +269,7 @@ static int try_to_take(struct mount_table *r, const struct mount_table_target *t
 	if (*t->name && !branch_chain_is_name(t->name))
 		return -EINVAL;
 	e = would_take(upper, t);
-	/* Lock it while requests are answered, as another process may hold the lock for long. */
+	/* Lock it while requests are answered: this fails if another process has the lock. */
 	lock = e == 0 ? lock_chain(upper, &is_made) : -1;
 	if (e == 0 && lock < 0)
 		return lock;

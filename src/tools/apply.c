@@ -23,8 +23,8 @@ struct looking {
 	bool is_newer; /* set by a walk */
 };
 
-/* A time without nanoseconds may come from a file system that counts whole seconds, so it counts as
- * newer. */
+/* In the same second a time without nanoseconds counts as newer, because its file system may count
+ * whole seconds. */
 static bool is_newer(const struct looking *l, const struct stat *st)
 {
 	const struct timespec *a = &st->st_ctim, *b = l->since;
@@ -102,7 +102,7 @@ static int check_base(struct looking *l, const struct diff_entry *e)
 	char origin[PATH_MAX];
 	int r;
 
-	/* A file of a snapshot refers to a path in the stack, which may no longer exist. */
+	/* Skip files of snapshots: the path of their base is of that time, and may be gone. */
 	if (e->type != DT_REG || e->image_entry->layer != 0 || l->d->n_upper > 1)
 		return 0;
 	fd = image_open_path(l->d->full, e->image_entry);

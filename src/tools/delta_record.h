@@ -32,8 +32,7 @@ struct delta_record {
 	uint64_t at, end; /* the part of the file in this entry; the first has at 0, the last end =
 			     size */
 	size_t nzeros;
-	struct delta_range
-		*zeros; /* of a partial file: ranges that are not of the base either; owned */
+	struct delta_range *zeros; /* of a partial file: not of the base either; owned */
 };
 
 struct delta_end {

@@ -68,7 +68,7 @@ enum mount_reopening {
 struct mount_saved_tables {
 	int slots_fd, names_fd, locks_fd;
 	struct image *image;
-	struct inode_rebuild *rebuild; /* has the node table instead, if it was rebuilt */
+	struct inode_rebuild *rebuild; /* its node table is used instead, if it has one */
 	struct stats *stats; /* taken over; NULL: start at zero */
 	struct locks *locks; /* taken over on success; NULL: use locks_fd */
 	struct workdir work; /* taken over on success; WORKDIR_NONE: the mount makes one */

@@ -17,8 +17,7 @@ struct mount_squash {
 	size_t n;
 	struct mount_squash_root *roots; /* of the snapshots */
 	struct whiteout_style style;
-	struct image
-		*held; /* the mount's image, held while filling, so that its layers stay open */
+	struct image *held; /* the mount's image, while filling: its layers stay open */
 	int fresh; /* after publication: result of branch_merge_publish; else -1 */
 	struct snapshot_merge merge;
 };
@@ -36,8 +35,8 @@ int mount_squash_begin(struct mount *m, const char *from, const char *to, struct
 /* Fill the squash. Takes long. step and errors: see snapshot_merge_run. */
 int mount_squash_fill(struct mount_squash *s,
 		      int (*step)(void *arg, const struct snapshot_merge_progress *p), void *arg);
-/* For a mount in use, before requests stop: resolve the inodes of a dead server, as long as the
- * layers have their old numbers. 0 or -errno. */
+/* For a mount in use, before requests stop: resolve the inodes that a dead server left, as long as
+ * files have the old inode numbers. 0 or -errno. */
 int mount_squash_settle(struct mount *m);
 /* Call it when requests wait. 0; -EUSERS: a file is in use that could not be found any more, or is
  * not resolved yet; -ENOTCONN: the mount does not stand on the snapshots any more. */

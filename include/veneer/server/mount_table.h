@@ -118,6 +118,5 @@ void mount_table_end_all(struct mount_table *r);
 
 /* Becomes readable when another mount wants an upper of this server. */
 int mount_table_fd(const struct mount_table *r);
-/* Then: end the mounts whose upper is wanted and that are no longer mounted in their mount
- * namespace. */
+/* Then: end a mount whose upper is wanted and that is no longer mounted in its mount namespace. */
 void mount_table_make_room(struct mount_table *r);

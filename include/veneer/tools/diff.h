@@ -20,8 +20,7 @@ struct diff_entry {
 	uint64_t size; /* of a regular file, in bytes */
 	uint64_t own_blks, blks; /* of a partial file, in blocks of 4 KiB */
 	char *path; /* relative to the root of the layer */
-	struct image_entry
-		*image_entry; /* in the stack with the layer on top; NULL: no lower layers */
+	struct image_entry *image_entry; /* with the layer on top; NULL: no lower layers */
 };
 
 struct diff {
