@@ -10,8 +10,7 @@
 
 struct client_packet {
 	struct wire_message m; /* points into bytes */
-	struct sock_sender
-		sender; /* of m, if the socket names senders; the caller closes its pidfd */
+	struct sock_sender sender; /* of m, if known; the caller closes its pidfd */
 	int fd; /* the descriptor that came with the message; -1: none, or more than one */
 	uint8_t bytes[WIRE_MESSAGE_MAX];
 };
