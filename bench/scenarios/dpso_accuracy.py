@@ -38,6 +38,7 @@ class Accuracy(scenario.Scenario):
     files that the kernel reads itself are noted by what is cached of them."""
 
     name = "dpso/accuracy"
+    question = "How much of what a start reads do earlier starts with other commands foretell?"
     drivers = tuple(predictors.NAMES)
     seconds = 4.0, 9.0
     quick_drivers = ("default",)

@@ -62,6 +62,7 @@ class Idle(scenario.Scenario):
     dpso/recording."""
 
     name = "dpso/idle"
+    question = "What does the first 4 KiB written into a file cost, right after the mount and after idle time?"
     drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     headline = (("first 4 KiB into 1 GiB, no idle time before it", row(0, trees.GIB), METRIC),)
     seconds = 1.8, 0.25

@@ -35,6 +35,7 @@ class Start(scenario.Scenario):
     `prefetch=read`; and the same two without the delay, where there is less to be won."""
 
     name = "dpso/start"
+    question = "How much faster is a cold start from a slow device once it has been learned?"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
     seconds = 1.7, 4.0
@@ -107,6 +108,7 @@ class Recording(scenario.Scenario):
     for the first time in a mount, without the third: microseconds a file."""
 
     name = "dpso/recording"
+    question = "What does it cost to note what a start reads?"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
     seconds = 1.7, 4.0

@@ -34,6 +34,7 @@ class Trace(scenario.Scenario):
     nobody; without them nothing gets beyond 94.1 %."""
 
     name = NAME
+    question = "How good is the prediction on the paper's own trace?"
     drivers = tuple(predictors.NAMES)
     seconds = 0.2, 0.2
 

@@ -54,6 +54,7 @@ class Containers(scenario.Scenario):
     views says, after a sync."""
 
     name = NAME
+    question = "How long do 64 containers of one image take to start, and what do they hold in memory?"
     without = {"native": "one directory is not many views",
                "vfs": "64 copies of the image take minutes and its own disk",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs",

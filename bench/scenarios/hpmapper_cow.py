@@ -136,6 +136,7 @@ class CowLatency(scenario.Scenario):
     the numbers. In place is the floor no union can pass."""
 
     name = "hpmapper/cow"
+    question = "How long does the first change of a lower file take, by its size, and what does it take on the disk?"
     without = {"vfs": "its files are copied before anything is written",
                "veneer-cached": "the first write is the same in all modes",
                "veneer-rootless": "the first write is the same in all modes",

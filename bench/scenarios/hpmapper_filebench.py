@@ -65,6 +65,7 @@ class Filebench(scenario.Scenario):
     25 us, a write into the page cache two."""
 
     name = NAME
+    question = "How do three mixed loads of files run, one of them on a slow volume?"
     without = {"native": "changed in place, its tree is another one in the next round",
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "what is opened for writing is copied, as by overlayfs",

@@ -81,6 +81,7 @@ class Keeper(scenario.Scenario):
     and its scanning (at most 2 %)."""
 
     name = NAME
+    question = "What does the cache manager save without privileges, and what does it cost?"
     drivers = AUTO, TWO, ALL, SHARE, PEER
     quick_drivers = AUTO, TWO, ALL, PEER
     seconds = 9.5, 6

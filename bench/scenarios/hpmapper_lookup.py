@@ -54,6 +54,7 @@ class Lookup(scenario.Scenario):
     slab, that of the whole machine."""
 
     name = NAME
+    question = "What does a look-up in a map cost, and how much memory do 64 mounts take?"
     without = {"native": "one directory is not many views",
                "vfs": "it has no metadata of its own",
                "overlayfs-metacopy": "as overlayfs", "overlayfs-xfs": "as overlayfs",

@@ -42,6 +42,7 @@ class Memory(scenario.Scenario):
     does not."""
 
     name = NAME
+    question = "How does the start of many containers slow down as memory is cut?"
     without = {"native": "one directory is not many views",
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "nothing is written, as overlayfs",

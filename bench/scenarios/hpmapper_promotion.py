@@ -131,6 +131,7 @@ class Promotion(scenario.Scenario):
     file that is not to be completed, and that is completed when nobody works (auto)."""
 
     name = NAME
+    question = "What does the completion of a scattered file bring, and what does it cost programs beside it?"
     drivers = ("veneer",)
     headline = (("4 KiB read from a file after 100,000 random writes", BEFORE, "read of 4 KiB"),
                 ("the same after it was completed", AFTER, "read of 4 KiB"))

@@ -94,6 +94,7 @@ class Siblings(scenario.Scenario):
     hpmapper/containers."""
 
     name = NAME
+    question = "How often is a file in memory that many views read, or change in a few blocks?"
     without = {"native": "one directory is not many views",
                "overlayfs-metacopy": "where data is written, as overlayfs",
                "overlayfs-xfs": "keeps what overlayfs keeps",

@@ -50,6 +50,7 @@ class Streams(scenario.Scenario):
     fio has the file open while it runs, as a program has."""
 
     name = NAME
+    question = "How fast is one large file read and written?"
     without = {"vfs": "by then its file is native's",
                "overlayfs-metacopy": "what is opened for writing is copied, as by overlayfs",
                "overlayfs-xfs": "what it copies it shares, xu/backing",

@@ -23,6 +23,7 @@ class Throttled(scenario.Scenario):
     longer than another, so what is shown is the cost of reading things twice and of copying."""
 
     name = NAME
+    question = "How long do 1 to 16 views take to start from a slow device?"
     without = {"native": "one directory is not many views",
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs",

@@ -87,6 +87,7 @@ class BigDir(Scenario):
     first stat of a lower name is what is timed: nothing else has touched it."""
 
     name = "meta/bigdir"
+    question = "What does one name cost in directories of a thousand to a million names?"
     drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs"
     seconds = 2.0, 0.6

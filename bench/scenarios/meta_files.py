@@ -47,6 +47,7 @@ class Files(Scenario):
     is counted; nothing is synced in the timed part."""
 
     name = "meta/files"
+    question = "How long does it take to unpack 20,000 small files, and to remove 17,000 of a lower tree?"
     without = {"vfs": "each mount would copy the tree", "overlayfs-xfs": "as overlayfs", "btrfs": "a snapshot is a plain tree",
                "veneer-direct": "names are the same in all modes",
                "overlayfs-metacopy": "as overlayfs where all is new",

@@ -103,6 +103,7 @@ class Reads(Scenario):
     of the mount or of the lower file system is what tells the drivers apart."""
 
     name = "meta/reads"
+    question = "What do reads, opens and starts of unchanged files cost?"
     without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only",
                "overlayfs-xfs": "as overlayfs", "btrfs": "a snapshot is a plain tree",
                "veneer-cached": "as veneer-rootless",

@@ -101,6 +101,7 @@ class Branch(Scenario):
     new branch 500 names are looked up for the first time."""
 
     name = NAME
+    question = "How fast is a working copy made, used and carried back?"
     drivers = "vfs", "btrfs", "reflink", "overlayfs", "veneer"
     quick_drivers = "veneer",
     seconds = 15.5, 6.0

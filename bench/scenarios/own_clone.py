@@ -65,6 +65,7 @@ class Clones(Scenario):
     files, whose names a copy has to know. Both end with a sync of the file system. native is the repository itself."""
 
     name = NAME
+    question = "How long does the copy of a whole file take, and what does it take on the disk?"
     drivers = *PEERS, "veneer"
     quick_drivers = "native", "vfs", "veneer"
     without = {"dm-thin": "as btrfs"}

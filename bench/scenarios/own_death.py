@@ -107,6 +107,7 @@ class Death(scenario.Scenario):
     operation that met it counts. An operation that fails or a wrong byte fails the scenario."""
 
     name = "own/death"
+    question = "How long do programs stand still when the server is killed?"
     drivers = ("veneer",)
     seconds = 11.3, 9.0
     headline = [(f"the pause when the server is killed, {MOUNTS} mounts", ROW, METRIC)]

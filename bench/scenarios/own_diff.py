@@ -51,6 +51,7 @@ class Diff(scenario.Scenario):
     nothing of blocks. All is in memory."""
 
     name = NAME
+    question = "How long does it take to say what a layer changes?"
     drivers = ("veneer",)
     seconds = 2.5, 2.0
 

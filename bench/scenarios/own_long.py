@@ -50,6 +50,7 @@ class Long(Scenario):
     fuse-overlayfs are left out of the file of 4 GiB, which they copy before the first write."""
 
     name = NAME
+    question = "What does a program get that writes for long into one lower file?"
     drivers = *PEERS, "veneer", "veneer-cached", "veneer-writeback"
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs"
     seconds = SECONDS[0] + 2.0, SECONDS[1] + 1.0

@@ -58,6 +58,7 @@ class Send(Scenario):
     OCI layout; as image layers they would be the whole file each time."""
 
     name = NAME
+    question = "How long does it take to send what a layer changes, and how much is sent?"
     drivers = "btrfs", "overlayfs", "veneer"
     quick_drivers = "veneer",
     seconds = 3.8, 2.0

@@ -73,6 +73,7 @@ class Share(scenario.Scenario):
     hpmapper/keeper."""
 
     name = NAME
+    question = "Do containers without privileges share one page cache?"
     drivers = quick_drivers = (OURS, CACHED, PEER)
     seconds = 2.0, 0.7
 

@@ -97,6 +97,7 @@ class Snapshots(Scenario):
     written."""
 
     name = NAME
+    question = "What does a snapshot of a mount in use cost, and what do many of them cost its programs?"
     drivers = "overlayfs", "btrfs", "veneer", SHARE
     quick_drivers = "veneer", SHARE
     without = {"vfs": "copies share nothing"}

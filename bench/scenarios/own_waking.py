@@ -69,6 +69,7 @@ class Waking(Scenario):
     them awake must cost nothing. `veneer-asleep` is the same program with `cpu-latency=off`."""
 
     name = "own/waking"
+    question = "What do idle processors that stay awake bring to single requests?"
     drivers = AWAKE, ASLEEP
     seconds = 1.6, 0.8
 

@@ -77,6 +77,7 @@ class Watching(scenario.Scenario):
     such a second, of what it does in the one beside it."""
 
     name = "own/watching"
+    question = "What does a scrape of the metrics each second cost?"
     drivers = ("veneer",)
     seconds = 2.8, 4.8
 

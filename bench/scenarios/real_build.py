@@ -70,6 +70,7 @@ class Build(scenario.Scenario):
     steps. A quick run makes four steps of them, over a smaller image."""
 
     name = SCENARIO
+    question = "How long does an image of ten steps take to build?"
     drivers = podman.DRIVERS
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs-2"
     seconds = 11.0, 4.0

@@ -50,6 +50,7 @@ class Chown(scenario.Scenario):
     out. Owners are checked afterwards."""
 
     name = "real/chown"
+    question = "How long does a change of all owners take, and what does it take on the disk?"
     without = {"native": "there is no upper to look at", "btrfs": "there is no upper to look at",
                "dm-thin": "there is no upper to look at",
                "vfs": "there is no upper to look at",

@@ -60,6 +60,7 @@ class Commit(scenario.Scenario):
     over any. The committed layer's size is checked."""
 
     name = "real/commit"
+    question = "How long does the commit of a container take?"
     drivers = podman.DRIVERS
     seconds = 3.0, 1.6
 

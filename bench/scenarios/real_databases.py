@@ -68,6 +68,7 @@ class Databases(scenario.Scenario):
     clients, everything else synced as these programs do by default."""
 
     name = NAME
+    question = "How do four databases run on data in a lower layer?"
     drivers = ("overlayfs", "fuse-overlayfs", "veneer", "veneer-cached", "veneer-writeback")
     quick_drivers = "overlayfs", "veneer"
     seconds = 12.0, 3.0

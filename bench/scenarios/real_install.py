@@ -39,6 +39,7 @@ class Install(scenario.Scenario):
     in a directory of the view and moves from there. dpkg syncs as it does by default."""
 
     name = "real/install"
+    question = "How long do installations of packages take?"
     without = {"overlayfs-metacopy": "as overlayfs where data is written",
                "vfs": "as native once its copy is made", "veneer-direct": "as veneer",
                "overlayfs-xfs": "as overlayfs where files are small",

@@ -106,6 +106,7 @@ class Pgbench(scenario.Scenario):
     PostgreSQL refuses to start. In place the cluster goes on from round to round."""
 
     name = SCENARIO
+    question = "How fast is PostgreSQL on a cluster in a lower layer?"
     without = {"vfs": "it copies all before the server starts",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "overlayfs-xfs": "what it copies it shares, xu/backing",

@@ -64,6 +64,7 @@ class Sqlite(scenario.Scenario):
     counted and the database passes PRAGMA integrity_check. In place the counts go on from round to round."""
 
     name = SCENARIO
+    question = "How fast are updates of an SQLite database in a lower layer?"
     without = {"vfs": "it copies all before the first transaction",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "overlayfs-xfs": "what it copies it shares, xu/backing",

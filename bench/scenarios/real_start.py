@@ -42,6 +42,7 @@ class Start(scenario.Scenario):
     has a daemon of its own a round. The first container is not counted."""
 
     name = "real/start"
+    question = "How long does a container take that writes one file, from run to removed?"
     drivers = podman.DRIVERS
     seconds = 2.6, 0.8
     headline = [(f"a container by {e}, run to removed", scenario_name(e), "time") for e in ENGINES]

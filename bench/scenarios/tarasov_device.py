@@ -58,6 +58,7 @@ class Device(scenario.Scenario):
     to the last end."""
 
     name = "tarasov/device"
+    question = "How much does the latency of the device weigh?"
     drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs-2"
     seconds = 1.5, 0.3

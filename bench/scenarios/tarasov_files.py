@@ -106,6 +106,7 @@ class Files(scenario.Scenario):
     all views share one tree."""
 
     name = "tarasov/files"
+    question = "How long do 16 containers take that read or write lower files at once?"
     without = {"vfs": "it copies all before the first container runs",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "overlayfs-xfs": "what it copies it shares, tarasov/layers",

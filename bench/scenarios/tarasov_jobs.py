@@ -49,6 +49,7 @@ class Jobs(scenario.Scenario):
     was made is looked at afterwards. In place one tree a view is copied before."""
 
     name = "tarasov/jobs"
+    question = "How long do a compilation and an upgrade take in 1 to 8 containers at once?"
     drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     seconds = 1.3, 0.5

@@ -154,6 +154,7 @@ class Layers(scenario.Scenario):
     extents with the one below, which the bytes do not show."""
 
     name = "tarasov/layers"
+    question = "What do reads cost by the number of layers, and what do the layers take on the disk?"
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy",
                "dm-thin": "its layers would be snapshots of snapshots, as those of btrfs",
                "overlayfs-metacopy": "where data is written, as overlayfs",

@@ -18,6 +18,7 @@ class Backing(Matrix):
     overlayfs and on btrfs as well."""
 
     name = "xu/backing"
+    question = "Does the file system below make a difference?"
     drivers = tuple(what + kind for kind in KINDS for what in ("native", "overlayfs", "veneer"))
     quick_drivers = tuple(what + kind for kind in KINDS for what in ("overlayfs", "veneer"))
     ways = quick_ways = (("direct", "high"),)

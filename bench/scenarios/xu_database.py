@@ -97,6 +97,7 @@ class Database(scenario.Scenario):
     at the start of each."""
 
     name = "xu/database"
+    question = "How fast are databases in 1 to 8 containers, and under limits?"
     drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     headline = (("YCSB A on PostgreSQL, 8 containers", "xu/database/8", "A " + TPS),)
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs-2"

@@ -131,6 +131,7 @@ class FioMatrix(Matrix):
     such a row is no comparison of devices."""
 
     name = "xu/fio"
+    question = "How fast are the paper's patterns on lower and upper files?"
     drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
     ways = (("direct", "low"), ("direct", "high"), ("buffered", "low"))

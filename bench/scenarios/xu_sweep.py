@@ -49,6 +49,7 @@ class Sweep(scenario.Scenario):
     start; what xu/fio says of servers with a page cache of their own holds here too."""
 
     name = "xu/sweep"
+    question = "How fast are random reads and writes by block size and number of jobs?"
     drivers = quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
     seconds = 1.8, 1.0
 

@@ -18,6 +18,7 @@ class Volume(Matrix):
     O_DIRECT and through a warm page cache, one job at depth 1, as latency shows most there."""
 
     name = "xu/volume"
+    question = "Is an upper file as fast as a data volume?"
     drivers = quick_drivers = "volume", "overlayfs", "veneer", "fuse-overlayfs-2"
     ways = (("direct", "low"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)

@@ -46,7 +46,8 @@ def parse():
     p.add_argument("--report", action="store_true",
                    help="write the report of the results in --out again, run nothing")
     p.add_argument("--publish", action="store_true",
-                   help="put the results in --out into README.md and doc/PERFORMANCE.md")
+                   help="put the results in --out into doc/performance, doc/PERFORMANCE.md and README.md; "
+                   "without --out, write these again of what is stored there")
     p.add_argument("--on-host", action="store_true",
                    help="work on the file system of --work, not on an ext4 on a loop device")
     p.add_argument("--work", default="/var/tmp", metavar="DIR",
@@ -132,8 +133,11 @@ def write_reports(out, found):
 
 def again(args):
     """What can be made of results that are there."""
+    if args.publish and not args.out:
+        publish.publish(None, scenarios(), PICTURES)
+        return 0
     if not args.out or not os.path.exists(os.path.join(args.out, record.NAME)):
-        sys.exit("bench/run: --report and --publish take --out DIR, a folder with results")
+        sys.exit("bench/run: --out DIR: no folder with results; --report takes one")
     write_reports(args.out, record.load(args.out))
     if args.publish:
         publish.publish(args.out, scenarios(), PICTURES)

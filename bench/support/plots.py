@@ -3,9 +3,11 @@
 matplotlib.
 
 A panel's title says what was measured, its subtitle which way is better. veneer has one colour in
-all plots, each peer its own. Whiskers are the spread of the rounds. The background is light and
+all plots, each peer its own. Whiskers are the spread of the rounds; a hollow point, and a ~ at a bar, mark rounds that differ by
+more than a quarter. The background is light and
 opaque, so that a plot reads alike on light and dark pages."""
 
+import math
 import textwrap
 
 from . import host, tables
@@ -87,10 +89,17 @@ def _head(axis, title, is_higher_better):
 
 
 def _whiskers(results, scenario, metric, driver, factor):
-    """Below and above the value, as matplotlib takes them."""
-    value = results.value(scenario, metric, driver)
-    low, high = results.interval(scenario, metric, driver)
-    return max(0, value - low) / factor, max(0, high - value) / factor
+    """Below and above the value, as matplotlib takes them; none where the spread is not known."""
+    value, known = results.value(scenario, metric, driver), results.interval(scenario, metric, driver)
+    if known is None:
+        return math.nan, math.nan
+    return max(0, value - known[0]) / factor, max(0, known[1] - value) / factor
+
+
+def _whiskers_of(results, keys, factor):
+    """As errorbar and barh take them for some (scenario, metric, driver)."""
+    every = [_whiskers(results, *key, factor) for key in keys]
+    return None if all(math.isnan(below) for below, _ in every) else list(zip(*every))
 
 
 def _do_touch(labels):
@@ -150,11 +159,14 @@ def _line_panel(axis, results, panel, xs, is_log):
     factor, name = _scale(unit, max(p[3] for points in series.values() for p in points))
     for driver, points in series.items():
         if points:
-            spread = [_whiskers(results, s, m, driver, factor) for _, s, m, _ in points]
-            axis.errorbar([p[0] for p in points], [p[3] / factor for p in points], list(zip(*spread)),
+            spread = _whiskers_of(results, [(s, m, driver) for _, s, m, _ in points], factor)
+            axis.errorbar([p[0] for p in points], [p[3] / factor for p in points], spread,
                           label=driver, color=colour(driver), marker="o", markersize=3.5, capsize=2.5,
                           elinewidth=1, linewidth=2.4 if driver == "veneer" else 1.3,
                           linestyle=DASHES[_variant(driver, drivers)], zorder=3 if tables.is_ours(driver) else 2)
+            noisy = [(x, value / factor) for x, s, m, value in points if results.is_noisy(s, m, driver)]
+            axis.plot(*zip(*noisy) if noisy else ((), ()), linestyle="", marker="o", markersize=3.5, color=colour(driver),
+                      markerfacecolor=BACKGROUND, zorder=4)
     _head(axis, title, results.is_higher_better(*next(k for k in keys if k in results.units)))
     return name
 
@@ -187,20 +199,25 @@ def lines(path, results, panels, xs, labels, xlabel, log=(True, True)):
     return _save(plt, figure, path)
 
 
+def _short(value):
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
 def _bar_panel(axis, results, panel):
     title, scenario, metric = panel
     drivers = [d for d in results.drivers() if results.value(scenario, metric, d) is not None]
     values = [results.value(scenario, metric, d) for d in drivers]
     unit = results.units[scenario, metric]
-    ends = [results.interval(scenario, metric, d)[1] for d in drivers]
+    ends = [max(results.interval(scenario, metric, d) or [value]) for d, value in zip(drivers, values)]
     factor, name = _scale(unit, max(ends))
-    spread = [_whiskers(results, scenario, metric, d, factor) for d in drivers]
-    axis.barh(drivers, [v / factor for v in values], xerr=list(zip(*spread)), height=0.7,
+    spread = _whiskers_of(results, [(scenario, metric, d) for d in drivers], factor)
+    axis.barh(drivers, [v / factor for v in values], xerr=spread, height=0.7,
               color=[colour(d) for d in drivers], edgecolor=BACKGROUND, capsize=2.5,
               hatch=[HATCHES[_variant(d, drivers)] for d in drivers],
               error_kw={"elinewidth": 1, "ecolor": INK})
-    for at, (value, end) in enumerate(zip(values, ends)):
-        axis.annotate(tables.number(value, unit), (end / factor, at), (4, 0), textcoords="offset points",
+    for at, (driver, value, end) in enumerate(zip(drivers, values, ends)):
+        mark = "~" if results.is_noisy(scenario, metric, driver) else ""
+        axis.annotate(mark + _short(value / factor), (end / factor, at), (4, 0), textcoords="offset points",
                       va="center", fontsize=8)
     axis.invert_yaxis()
     axis.set(xlabel=name, xlim=(min(0, *values) / factor, max(max(ends), 1e-9) / factor * 1.3))

@@ -1,79 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report's numbers in the project's texts, between markers: nothing there is written by hand."""
+"""The figures in the project's texts, between markers: nothing there is written by hand.
+
+A run's figures go to doc/performance/data, a file a scenario. All else is made of these files: a page a scenario with its tables
+and plots, doc/performance/summary.md, verdicts.md, and the tables of doc/PERFORMANCE.md and README.md. Pages may be of different
+runs; each says of which."""
 
 import os
 import re
-import shutil
 import textwrap
 
-from . import host, record, tables
+from . import host, plots, questions, record, report, stored, tables
 
-MARK = re.compile(r"(<!-- bench: begin \(from a run of bench/run, never by hand\) -->\n)"
-                  r".*?(<!-- bench: end -->)", re.S)
-# README and the tables name a driver alike.
-COLUMNS = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
-ALL_COLUMNS = ("native", *COLUMNS)
-PICTURES = os.path.join("doc", "performance")
-# The rows of README: label, "scenario", metric. Each is a headline of its scenario.
-DECIDING = (
-    ("first write of 4 KiB, file of 4 KiB", "hpmapper/cow/4K", "open+pwrite+close"),
-    ("first write of 4 KiB, file of 1 GiB", "hpmapper/cow/1G", "open+pwrite+close"),
-    ("64 containers: page cache", "hpmapper/containers/programs", "page cache"),
-    ("64 containers, each changes a file of 8 MiB: page cache",
-     "hpmapper/containers/programs that write", "page cache"),
-    ("`tar x` of 20,000 files", "meta/files/tar x", "time"),
-    ("read of a warm lower file", "meta/reads/sequential", "warm"),
-    ("pgbench, 1 GB in a lower layer", "real/pgbench", "all transactions"),
-    ("oltp of filebench, fast disk", "hpmapper/filebench/oltp", "rate"),
-    ("`podman build` of ten steps", "real/build", "time"),
-    ("pause when the server is killed, 16 mounts", "own/death/16 mounts", "pause"),
-)
+BEGIN, END = "<!-- bench: begin {}(from a run of bench/run, never by hand) -->\n", "<!-- bench: end -->"
+PAGES = os.path.join("doc", "performance")
+TOLD = ("Each number is the median over the rounds of each round's median. In brackets it is relative to the plain directory / to the "
+        "best peer (neither it nor veneer), taken in each round, median. Ratios are of times: below 1 is faster, also for rates. A "
+        "`~`, in a plot a hollow point, marks rounds that differ by more than a quarter. More: "
+        "[How a number comes about](../../bench/README.md#how-a-number-comes-about).")
+PEERS = ("fuse-overlayfs is version 1, fuse-overlayfs-2 its successor; overlayfs is the kernel's. A rate ([MiB/s], [op/s], [tps]) "
+         "is better when higher, all else when lower. Medians, interleaved")
+QUICK = ("**{} a quick run**: files, trees, databases and numbers of views are a tenth to a quarter of what the lines name. For a "
+         "look, not for a claim.")
+UNKNOWN = "The spread of this run's rounds was not kept: its plots have no whiskers."
 
 
 class NoMark(Exception):
     """The text has no place for the tables."""
 
 
-def between_marks(text, new):
-    """The text with what is between its markers replaced."""
-    if not MARK.search(text):
-        raise NoMark("the markers of the bench are missing")
-    return MARK.sub(lambda m: m.group(1) + "\n" + new.strip() + "\n\n" + m.group(2), text)
-
-
-def _rows_table(found, rows, columns):
-    """A line for each row that was measured."""
-    heads = [f"**{d}**" if tables.is_ours(d) else d for d in columns]
-    lines = ["| | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(columns)]
-    for label, row, metric in rows:
-        for seen in found.by_scenario.values():
-            unit = seen.units.get((row, metric))
-            if unit:
-                cells = [tables.number(seen.value(row, metric, d), unit) for d in columns]
-                lines.append(f"| {label} [{unit}] | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def summary(found, scenarios):
-    """The headlines of all scenarios, as the first table of doc/PERFORMANCE.md."""
-    rows = [row for s in scenarios if s.name in found.by_scenario for row in s.headline]
-    return "## In short\n\n" + _rows_table(found, rows, ALL_COLUMNS)
-
-
-def readme_part(found, pictures):
-    """pictures: file name without its end, to its caption."""
-    env = found.environment
-    text = _rows_table(found, DECIDING, COLUMNS)
-    if found.identity["quick"]:
-        text += ("\n**From a quick run**: files, trees, databases and numbers of views are a tenth to a "
-                 "quarter of what the lines name. For a look, not for a claim.\n")
-    text += ("\nfuse-overlayfs is version 1, fuse-overlayfs-2 its successor; overlayfs is the kernel's. "
-             "A rate ([MiB/s], [op/s], [tps]) is better when higher, all else when lower. "
-             f"Medians, interleaved, {env['cpus']} processors ({env['processor']}), "
-             f"kernel {env['kernel']}, {env['date'][:10]}, commit {env['commit']}. "
-             "All tables: [doc/PERFORMANCE.md](doc/PERFORMANCE.md#in-short).\n\n")
-    return text + "\n\n".join(f"![{name}]({PICTURES}/{name}.svg)\n\n{caption}"
-                              for name, caption in pictures.items()) + "\n"
+def between_marks(text, new, name=""):
+    """The text with what is between its markers of that name replaced."""
+    begin = BEGIN.format(name and name + " ")
+    mark = re.compile(re.escape(begin) + r".*?" + re.escape(END), re.S)
+    if not mark.search(text):
+        raise NoMark(f"the markers of the bench are missing: {begin.strip()}")
+    return mark.sub(lambda m: begin + "\n" + new.strip() + "\n\n" + END, text)
 
 
 def _wrapped(block):
@@ -90,23 +51,205 @@ def wrapped(text):
     return "\n\n".join(_wrapped(block) for block in re.split(r"\n{2,}", text.strip()))
 
 
-def _rewrite(path, new):
-    with open(path, encoding="utf-8") as f:
-        text = between_marks(f.read(), wrapped(new))
+def _runs(datas):
+    """A number for each run, the latest first."""
+    keys = sorted({stored.run_key(data) for data in datas}, reverse=True)
+    return {key: i for i, key in enumerate(keys, 1)}
+
+
+def rows_table(by_name, rows, columns, link=""):
+    """A line for each row that was measured, and the runs they are of. link: where the scenarios' pages are, to link each row."""
+    there = [(label, row, metric, data) for label, row, metric in rows for data in by_name.values()
+             if (row, metric) in stored.Stored([data]).units]
+    runs = _runs(data for *_, data in there)
+    heads = [f"**{d}**" if tables.is_ours(d) else d for d in columns]
+    lines = ["| | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(columns)]
+    for label, row, metric, data in there:
+        seen = stored.Stored([data])
+        unit = seen.units[row, metric]
+        cells = [tables.number(seen.value(row, metric, d), unit) for d in columns]
+        note = f"<sup>{runs[stored.run_key(data)]}</sup>" if len(runs) > 1 else ""
+        name = f"[{label}]({link}{stored.file_of(data['scenario'])}.md)" if link else label
+        lines.append(f"| {name} [{unit}]{note} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n", _runs_text([data for *_, data in there], runs)
+
+
+def _runs_text(datas, runs):
+    """Names one run in the sentence that goes on, several in a list."""
+    by_number = {runs[stored.run_key(data)]: data["run"] for data in datas}
+    if len(by_number) == 1:
+        (run,) = by_number.values()
+        return f", {stored.run_text(run)}." + ("\n\n" + QUICK.format("From") if run["quick"] else "")
+    quick = [str(i) for i, run in sorted(by_number.items()) if run["quick"]]
+    text = ". The rows are of several runs:\n\n" + "".join(f"- <sup>{i}</sup> {stored.run_text(run)}\n" for i, run in sorted(by_number.items()))
+    return text + ("\n" + QUICK.format(f"Rows with {', '.join(quick)} are from") if quick else "")
+
+
+def summary(by_name, scenarios):
+    """doc/performance/summary.md: the headlines of all scenarios, and all pages."""
+    rows = [row for s in scenarios for row in s.headline]
+    table, runs = rows_table(by_name, rows, questions.ALL_COLUMNS, "./")
+    text = f"# All scenarios of the bench\n\n## Headlines\n\n{table}\n{PEERS}{runs}\n\n## Pages\n\n"
+    text += "| scenario | page | run | rounds |\n| --- | --- | --- | ---: |\n"
+    for s in scenarios:
+        data = by_name.get(s.name)
+        if data:
+            run = data["run"]
+            text += (f"| `{s.name}` | [{s.title}]({stored.file_of(s.name)}.md) | {run['date'][:10]}, {run['commit']}"
+                     f"{', quick' if run['quick'] else ''} | {run['rounds']} |\n")
+    left = [f"`{s.name}`" for s in scenarios if s.name not in by_name]
+    return text + (f"\nWithout published figures: {', '.join(left)}.\n" if left else "")
+
+
+def verdicts(by_name, scenarios):
+    """doc/performance/verdicts.md: what the project promises, for its maintainers."""
+    there = [(s, by_name[s.name]) for s in scenarios if s.name in by_name and by_name[s.name]["verdicts"]]
+    runs = _runs(data for _, data in there)
+    text = ("# Verdicts\n\nFor maintainers: each promise of the project, as the published run of its scenario has it. The words are "
+            "explained in [bench/README.md](../../bench/README.md#the-promises).\n\n")
+    text += "- " + "\n- ".join(f"run {runs[key]}: {stored.run_text(dict(key))}" for key in runs) + "\n"
+    failed = [(s, data, v) for s, data in there for v in data["verdicts"] if v[2] in ("FAIL", "no data")]
+    text += f"\n## Not met\n\n{len(failed)} of {sum(len(d['verdicts']) for _, d in there)}.\n\n"
+    if failed:
+        text += "| measure | seen | verdict | run |\n| --- | --- | --- | ---: |\n"
+        text += "".join(f"| [{v[0]}]({stored.file_of(s.name)}.md) | {v[1]} | {v[2]} | {runs[stored.run_key(data)]} |\n"
+                        for s, data, v in failed)
+    for s, data in there:
+        text += f"\n## {s.name}\n\nRun {runs[stored.run_key(data)]}.\n\n| measure | seen | verdict |\n| --- | --- | --- |\n"
+        text += "".join(f"| {v[0]} | {v[1]} | {v[2]} |\n" for v in data["verdicts"])
+    return text
+
+
+def _identity(run):
+    facts = [f"{run['date']}, commit {run['commit']}", "quick run, for a look and not for a claim" if run["quick"] else "full run",
+             f"{run['rounds']} rounds", f"{run['cpus']} processors ({run['processor']})", f"kernel {run['kernel']}"]
+    facts += [f"{run['memory_mib']} MiB of memory"] if "memory_mib" in run else []
+    facts += [f"Python {run['python']}"] if "python" in run else []
+    facts += [f"load at the start {run['load_at_start']}"] if "load_at_start" in run else []
+    return "The run: " + ", ".join(facts) + "."
+
+
+def page(scenario, data):
+    """The generated part of a scenario's page."""
+    stored.check(data)
+    seen = stored.Stored([data])
+    text = f"# {scenario.title}\n\n`{scenario.name}`. {scenario.question}\n\n{scenario.origin}\n\n{_identity(data['run'])}\n\n"
+    text += "".join(f"![{name}]({name}.svg)\n\n" for name in data["pictures"])
+    if data["pictures"] and not any("low" in row for row in data["rows"]):
+        text += UNKNOWN + "\n\n"
+    text += re.sub(r"(?m)^### ", "## ", scenario.tables(seen)) + TOLD + "\n\n"
+    if data["verdicts"]:
+        text += "What the project promises of it: [verdicts](verdicts.md#" + re.sub(r"[^\w-]", "", scenario.name) + ").\n\n"
+    versions = "".join(f"- {d}: {v}\n" for d, v in data["drivers"].items() if v)
+    text += f"## Versions and options\n\n{versions}\n" if versions else ""
+    notes = "".join(f"- {note}\n" for note in data["notes"])
+    return text + (f"## Left out, and notes of the run\n\n{notes}" if notes else "")
+
+
+def answer(by_name, question, has_picture):
+    """What stands in doc/PERFORMANCE.md between the markers of a question."""
+    table, runs = rows_table(by_name, question.rows, questions.ALL_COLUMNS, "performance/")
+    name = question.picture or question.key
+    picture = f"![{name}](performance/{name}.svg)\n\n{question.caption}\n\n" if has_picture else ""
+    return f"{picture}{table}\nMedians{runs}\n"
+
+
+def readme_part(by_name, pictures):
+    """pictures: file name without its end, to its caption."""
+    table, runs = rows_table(by_name, questions.DECIDING, questions.COLUMNS)
+    text = f"{table}\n{PEERS}{runs}\n\nBy question, with all tables: [doc/PERFORMANCE.md](doc/PERFORMANCE.md).\n\n"
+    return text + "\n\n".join(f"![{name}]({PAGES}/{name}.svg)\n\n{caption}" for name, caption in pictures.items()) + "\n"
+
+
+def _write(path, new, name=""):
+    """Between the markers; a page that is not there begins with them, and has room for notes behind them."""
+    text = BEGIN.format("") + END + "\n"
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+    text = between_marks(text, wrapped(new), name)
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
 
 
-def publish(out, scenarios, pictures):
-    """README.md and doc/PERFORMANCE.md, with the plots, from the report in the folder out."""
-    found = record.load(out)
-    with open(os.path.join(out, "report.md"), encoding="utf-8") as f:
-        body = f.read().split("\n", 2)[2]
-    target = os.path.join(host.TOP, PICTURES)
-    os.makedirs(target, exist_ok=True)
-    for name in sorted(os.listdir(out)):
-        if name.endswith(".svg"):
-            shutil.copy(os.path.join(out, name), target)
-    body = re.sub(r"!\[([^]]*)\]\(", r"![\1](performance/", body)
-    _rewrite(os.path.join(host.TOP, "doc", "PERFORMANCE.md"), summary(found, scenarios) + "\n## The run\n\n" + body)
-    _rewrite(os.path.join(host.TOP, "README.md"), readme_part(found, pictures))
+class Place:
+    """The texts below a directory that holds README.md and doc/."""
+
+    def __init__(self, top, scenarios):
+        self.top, self.scenarios = top, scenarios
+        self.pages = os.path.join(top, PAGES)
+        self.data = os.path.join(self.pages, "data")
+        os.makedirs(self.pages, exist_ok=True)
+
+    def picture(self, name):
+        return os.path.join(self.pages, name + ".svg")
+
+    def take(self, out):
+        """The scenarios of a run, whose figures are stored and their pages written."""
+        found = record.load(out)
+        taken = [s for s in self.scenarios if s.name in found.by_scenario]
+        kept = [stored.of_run(s.name, found, report.verdicts(s, found.by_scenario[s.name], found)) for s in taken]
+        for data in kept:
+            # Before anything is written: all of them are of one run, which has an identity or has none.
+            stored.check(data)
+        for s, data in zip(taken, kept):
+            self.write_page(s, data)
+
+    def write_page(self, scenario, data):
+        """Its plots, its stored figures, its page. A plot that these figures do not suffice for stays, if it is of this run."""
+        seen, drawn = stored.Stored([data]), []
+        for name, draw in scenario.plots(seen):
+            if draw(self.picture(name)) or (name in data["pictures"] and os.path.exists(self.picture(name))):
+                drawn.append(name)
+        data["pictures"] = drawn
+        stored.write(self.data, data)
+        _write(os.path.join(self.pages, stored.file_of(scenario.name) + ".md"), page(scenario, data))
+
+    def rewrite_pages(self):
+        """Every page, of what is stored."""
+        by_name = stored.load(self.data)
+        for s in self.scenarios:
+            if s.name in by_name:
+                self.write_page(s, by_name[s.name])
+
+    def write_texts(self, pictures):
+        """All that is made of several scenarios; the files of a scenario that is no more go."""
+        self._remove_stale()
+        by_name = stored.load(self.data)
+        _write(os.path.join(self.pages, "summary.md"), summary(by_name, self.scenarios))
+        _write(os.path.join(self.pages, "verdicts.md"), verdicts(by_name, self.scenarios))
+        for question in questions.QUESTIONS:
+            self._write_question(by_name, question)
+        _write(os.path.join(self.top, "README.md"), readme_part(by_name, pictures))
+
+    def _write_question(self, by_name, question):
+        name = question.picture or question.key
+        if not question.picture:
+            seen = stored.Stored(by_name.values()).only(questions.ALL_COLUMNS)
+            panels = [(label.replace("`", ""), row, metric) for label, row, metric in question.rows]
+            plots.bars(self.picture(name), seen, panels)
+        new = answer(by_name, question, os.path.exists(self.picture(name)))
+        _write(os.path.join(self.top, "doc", "PERFORMANCE.md"), new, question.key)
+
+    def _remove_stale(self):
+        names = {s.name for s in self.scenarios}
+        by_name = stored.load(self.data)
+        keep = {q.key for q in questions.QUESTIONS} | {"summary", "verdicts"}
+        for name, data in by_name.items():
+            if name in names:
+                keep |= {stored.file_of(name), *data["pictures"]}
+        for folder, ends in ((self.pages, (".md", ".svg")), (self.data, (".json",))):
+            for file in os.listdir(folder):
+                stem, end = os.path.splitext(file)
+                if end in ends and stem not in keep:
+                    os.remove(os.path.join(folder, file))
+
+
+def publish(out, scenarios, pictures, top=host.TOP):
+    """README.md, doc/PERFORMANCE.md and doc/performance with the run in the folder out; without one, of what is stored."""
+    place = Place(top, scenarios)
+    if out:
+        place.take(out)
+    else:
+        place.rewrite_pages()
+    place.write_texts(pictures)

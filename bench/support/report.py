@@ -40,11 +40,11 @@ def _head(found):
         notes=_bullets(found.notes))
 
 
-def _section(scenario, seen, verdicts, pictures):
+def _section(scenario, seen, judged, pictures):
     text = f"## {scenario.title}\n\n`{scenario.name}`. {scenario.origin}\n\n"
     text += scenario.tables(seen)
     text += "".join(f"![{p}]({p}.svg)\n\n" for p in pictures)
-    return text + (measures.table(verdicts) + "\n" if verdicts else "")
+    return text + (measures.table(judged) + "\n" if judged else "")
 
 
 def _draw(out, scenario, seen):
@@ -55,11 +55,11 @@ def _draw(out, scenario, seen):
     return drawn
 
 
-def _write_json(path, found, verdicts):
+def _write_json(path, found, every):
     rows = [row for seen in found.by_scenario.values() for row in seen.rows()]
     whole = {"environment": found.environment, "identity": found.identity,
              "versions": found.versions, "notes": found.notes,
-             "measures": [v._asdict() for v in verdicts], "rows": rows}
+             "measures": [v._asdict() for v in every], "rows": rows}
     with open(path, "w", encoding="utf-8") as f:
         json.dump(whole, f, indent=1)
         f.write("\n")
@@ -75,14 +75,15 @@ def _is_left_out(scenario, measure, seen, cells):
     return is_whole and any((row, measure.metric) not in seen.units for row in measure.scenarios())
 
 
-def _verdicts(scenario, seen, found):
+def verdicts(scenario, seen, found):
+    """Of what a scenario promises, in this run."""
     promised = scenario.measures()
-    verdicts = measures.check_all(promised, seen)
+    judged = measures.check_all(promised, seen)
     if not found.identity["quick"]:
-        return verdicts
+        return judged
     cells = found.cells.get(scenario.name, set())
     return [v._replace(mark=measures.LEFT_OUT) if v.mark == measures.NONE and
-            _is_left_out(scenario, m, seen, cells) else v for m, v in zip(promised, verdicts)]
+            _is_left_out(scenario, m, seen, cells) else v for m, v in zip(promised, judged)]
 
 
 def write(out, found, scenarios):
@@ -93,17 +94,17 @@ def write(out, found, scenarios):
             continue
         # A scenario that failed from the first step on has promises too.
         seen = found.by_scenario.get(scenario.name, Results())
-        verdicts = _verdicts(scenario, seen, found)
-        every += verdicts
-        text += "\n" + _section(scenario, seen, verdicts, _draw(out, scenario, seen))
+        judged = verdicts(scenario, seen, found)
+        every += judged
+        text += "\n" + _section(scenario, seen, judged, _draw(out, scenario, seen))
     with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:
         f.write(text)
     _write_json(os.path.join(out, "report.json"), found, every)
     return every
 
 
-def failed(verdicts):
-    return measures.failed(verdicts)
+def failed(judged):
+    return measures.failed(judged)
 
 
 def all_tables(seen):

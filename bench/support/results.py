@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run has seen, kept by round."""
 
-from . import stats
+from . import stats, tables
 
 HIGHER_IS_BETTER = {"MiB/s", "IOPS", "op/s", "tps", "% right", "fraction"}
 
@@ -55,6 +55,11 @@ class Results:
         return stats.round_ratio(self.rounds(scenario, metric, mine),
                                  self.rounds(scenario, metric, theirs),
                                  self.is_higher_better(scenario, metric))
+
+    def ratios(self, scenario, metric, driver):
+        """To the plain directory, and to the best peer."""
+        best = self.best(scenario, metric, tables.peers(self))
+        return tuple(self.ratio(scenario, metric, driver, r) if r else None for r in (tables.NATIVE, best))
 
     def best(self, scenario, metric, names):
         """The one of these drivers with the best median, None when none has one."""

@@ -11,6 +11,7 @@ class Scenario:
     and why it differs; its first line is the title of the report's section.
 
     name      GROUP/PART, as `bench/run --list` prints it; also the first part of "scenario" in rows
+    question  one sentence: what its numbers answer
     drivers   names of the drivers it is for; those it leaves out are named with a reason in `without`
     quick_drivers  in a quick run only these of them
     headline  (label, "scenario", metric) of rows for the summary, a few; README has a choice of them
@@ -18,7 +19,7 @@ class Scenario:
               average of those that `has` lets through
     """
 
-    name = ""
+    name = question = ""
     drivers = quick_drivers = ()
     without = {}
     headline = ()

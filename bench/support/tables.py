@@ -27,8 +27,7 @@ def number(value, unit):
 
 
 def _ratios(results, scenario, metric, driver):
-    best = results.best(scenario, metric, peers(results))
-    found = [results.ratio(scenario, metric, driver, r) if r else None for r in (NATIVE, best)]
+    found = results.ratios(scenario, metric, driver)
     return " (" + " / ".join("-" if r is None else f"{r:.3g}" for r in found) + ")"
 
 
