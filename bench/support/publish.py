@@ -9,7 +9,7 @@ import os
 import re
 import textwrap
 
-from . import host, plots, questions, record, report, stored, tables
+from . import host, measures, plots, questions, record, report, stored, tables
 
 BEGIN, END = "<!-- bench: begin {}(from a run of bench/run, never by hand) -->\n", "<!-- bench: end -->"
 PAGES = os.path.join("doc", "performance")
@@ -77,6 +77,8 @@ def rows_table(by_name, rows, columns, link=""):
 def _runs_text(datas, runs):
     """Names one run in the sentence that goes on, several in a list."""
     by_number = {runs[stored.run_key(data)]: data["run"] for data in datas}
+    if not by_number:
+        return "."
     if len(by_number) == 1:
         (run,) = by_number.values()
         return f", {stored.run_text(run)}." + ("\n\n" + QUICK.format("From") if run["quick"] else "")
@@ -103,7 +105,7 @@ def summary(by_name, scenarios):
 
 def verdicts(by_name, scenarios):
     """doc/performance/verdicts.md: what the project promises, for its maintainers."""
-    there = [(s, by_name[s.name]) for s in scenarios if s.name in by_name and by_name[s.name]["verdicts"]]
+    there = [(s, by_name[s.name]) for s in scenarios if s.name in by_name]
     runs = _runs(data for _, data in there)
     text = ("# Verdicts\n\nFor maintainers: each promise of the project, as the published run of its scenario has it. The words are "
             "explained in [bench/README.md](../../bench/README.md#the-promises).\n\n")
@@ -114,10 +116,31 @@ def verdicts(by_name, scenarios):
         text += "| measure | seen | verdict | run |\n| --- | --- | --- | ---: |\n"
         text += "".join(f"| [{v[0]}]({stored.file_of(s.name)}.md) | {v[1]} | {v[2]} | {runs[stored.run_key(data)]} |\n"
                         for s, data, v in failed)
-    for s, data in there:
+    text += _worse(there) + _behind(there)
+    for s, data in [(s, data) for s, data in there if data["verdicts"]]:
         text += f"\n## {s.name}\n\nRun {runs[stored.run_key(data)]}.\n\n| measure | seen | verdict |\n| --- | --- | --- |\n"
         text += "".join(f"| {v[0]} | {v[1]} | {v[2]} |\n" for v in data["verdicts"])
     return text
+
+
+def _worse(there):
+    text = "\n## Worse than in the run before\n\nTimes of veneer relative to the best peer's that grew by more than a tenth, in rounds that agree.\n\n"
+    rows = [(s, data["before"], one) for s, data in there if "before" in data for one in data["before"]["worse"]]
+    if not rows:
+        return text + "None" + ("" if any("before" in data for _, data in there) else ": no scenario has been published twice since") + ".\n"
+    lines = [f"| [{one[0]}, {one[1]}]({stored.file_of(s.name)}.md) | {one[2]:.3g} | {one[3]:.3g} | "
+             f"{before['run']['date'][:10]}, {before['run']['commit']} |" for s, before, one in rows]
+    return text + "\n".join(["| row | then | now | then was |", "| --- | ---: | ---: | --- |", *lines]) + "\n"
+
+
+def _behind(there):
+    """Where a peer is ahead, though nothing may be promised there."""
+    rows = [(s, one) for s, data in there for one in stored.behind(data, measures.NOISE)]
+    lines = [f"| [{row['row']}, {row['metric']}]({stored.file_of(s.name)}.md) | {ratio:.3g} | {peer} |" for s, (row, peer, ratio) in rows]
+    if not lines:
+        return ""
+    return ("\n## Behind the best peer\n\nTimes of veneer relative to that peer's; above 1.05 only.\n\n" +
+            "\n".join(["| row | ratio | best peer |", "| --- | ---: | --- |", *lines]) + "\n")
 
 
 def _identity(run):
@@ -192,7 +215,13 @@ class Place:
         for data in kept:
             # Before anything is written: all of them are of one run, which has an identity or has none.
             stored.check(data)
+        before = stored.load(self.data)
         for s, data in zip(taken, kept):
+            old = before.get(s.name)
+            if old and stored.run_key(old) != stored.run_key(data) and old["run"]["quick"] == data["run"]["quick"]:
+                stored.compare(data, old)
+            elif old and stored.run_key(old) == stored.run_key(data) and "before" in old:
+                data["before"] = old["before"]
             self.write_page(s, data)
 
     def write_page(self, scenario, data):
@@ -227,7 +256,9 @@ class Place:
         if not question.picture:
             seen = stored.Stored(by_name.values()).only(questions.ALL_COLUMNS)
             panels = [(label.replace("`", ""), row, metric) for label, row, metric in question.rows]
-            plots.bars(self.picture(name), seen, panels)
+            is_there = any(key[1:] in seen.units for key in panels)
+            if not plots.bars(self.picture(name), seen, panels) and not is_there and os.path.exists(self.picture(name)):
+                os.remove(self.picture(name))
         new = answer(by_name, question, os.path.exists(self.picture(name)))
         _write(os.path.join(self.top, "doc", "PERFORMANCE.md"), new, question.key)
 

@@ -6,7 +6,22 @@ from . import stats, tables
 HIGHER_IS_BETTER = {"MiB/s", "IOPS", "op/s", "tps", "% right", "fraction"}
 
 
-class Results:
+class Figures:
+    """What is asked of figures, be they measured in this process or stored: units, value and drivers are the subclass's."""
+
+    def is_higher_better(self, scenario, metric):
+        return self.units.get((scenario, metric)) in HIGHER_IS_BETTER
+
+    def best(self, scenario, metric, names):
+        """The one of these drivers with the best median, None when none has one."""
+        seen = [(self.value(scenario, metric, n), n) for n in names]
+        seen = [(v, n) for v, n in seen if v is not None]
+        if not seen:
+            return None
+        return (max if self.is_higher_better(scenario, metric) else min)(seen)[1]
+
+
+class Results(Figures):
     """Samples by (scenario, metric, driver) and round."""
 
     def __init__(self):
@@ -48,9 +63,6 @@ class Results:
         """The rounds differ by so much that small ratios mean nothing."""
         return stats.is_noisy(list(self.rounds(scenario, metric, driver).values()))
 
-    def is_higher_better(self, scenario, metric):
-        return self.units.get((scenario, metric)) in HIGHER_IS_BETTER
-
     def ratio(self, scenario, metric, mine, theirs):
         return stats.round_ratio(self.rounds(scenario, metric, mine),
                                  self.rounds(scenario, metric, theirs),
@@ -60,14 +72,6 @@ class Results:
         """To the plain directory, and to the best peer."""
         best = self.best(scenario, metric, tables.peers(self))
         return tuple(self.ratio(scenario, metric, driver, r) if r else None for r in (tables.NATIVE, best))
-
-    def best(self, scenario, metric, names):
-        """The one of these drivers with the best median, None when none has one."""
-        seen = [(self.value(scenario, metric, n), n) for n in names]
-        seen = [(v, n) for v, n in seen if v is not None]
-        if not seen:
-            return None
-        return (max if self.is_higher_better(scenario, metric) else min)(seen)[1]
 
     def drivers(self):
         return list(dict.fromkeys(driver for _, _, driver in self.samples))

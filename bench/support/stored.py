@@ -2,15 +2,20 @@
 """The figures that are published, a file a scenario: doc/performance/data/GROUP-PART.json.
 
 A file has the identity of its run ("run"), the drivers in the order of the tables with their versions, the run's notes about
-them, the verdicts, the names of the plots that were drawn, and "rows", a line each: row, metric, driver, unit, value (the median
+them, the verdicts, the run that was published before with the rows in which veneer was better then ("before"), the names of
+the plots that were drawn, and "rows", a line each: row, metric, driver, unit, value (the median
 over the rounds), low and high (between them most rounds lie), rounds (their number), noisy, ratios (of times, to the plain
 directory and to the best peer) and p99. A key whose value is not known is left out."""
 
 import json
 import os
 
-from .results import HIGHER_IS_BETTER
+from . import tables
+from .results import Figures
 
+OURS = "veneer"
+# So much worse beside the best peer, in rounds that agree, is worse.
+WORSE = 1.1
 # A run without one of these has no identity, and no page.
 RUN_KEYS = ("date", "commit", "cpus", "processor", "kernel", "quick", "rounds")
 DIGITS = 6
@@ -24,7 +29,7 @@ def _rounded(value):
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
-class Stored:
+class Stored(Figures):
     """Some files' figures, asked as Results are."""
 
     def __init__(self, datas):
@@ -57,9 +62,6 @@ class Stored:
 
     def ratios(self, scenario, metric, driver):
         return self._get(scenario, metric, driver, "ratios") or (None, None)
-
-    def is_higher_better(self, scenario, metric):
-        return self.units.get((scenario, metric)) in HIGHER_IS_BETTER
 
     def drivers(self):
         return list(self._drivers)
@@ -103,6 +105,27 @@ def of_run(name, found, verdicts):
     notes = [n.removeprefix(name + ": ") for n in found.notes if not any(n.startswith(other + ":") for other in others)]
     return {"scenario": name, "run": run, "drivers": drivers, "notes": notes, "verdicts": [list(v) for v in verdicts],
             "pictures": [], "rows": rows}
+
+
+def behind(data, limit):
+    """(row, best peer, ratio of times to it) where veneer takes more than limit times as long, the worst first."""
+    seen = Stored([data])
+    found = [(row, seen.best(row["row"], row["metric"], tables.peers(seen)), (row.get("ratios") or [None, None])[1])
+             for row in data["rows"] if row["driver"] == OURS]
+    return sorted((one for one in found if one[2] is not None and one[2] > limit), key=lambda one: -one[2])
+
+
+def compare(data, old):
+    """Notes in data the rows in which veneer, beside the best peer, did better in the run that was published before."""
+    was = {(row["row"], row["metric"]): row for row in old["rows"] if row["driver"] == OURS}
+    worse = []
+    for row in data["rows"]:
+        other = was.get((row["row"], row["metric"]))
+        if row["driver"] == OURS and other and not row.get("noisy") and not other.get("noisy"):
+            now, then = ((one.get("ratios") or [None, None])[1] for one in (row, other))
+            if now and then and now > WORSE * then:
+                worse.append([row["row"], row["metric"], then, now])
+    data["before"] = {"run": old["run"], "worse": worse}
 
 
 def file_of(name):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 import scenarios
-from support import (drivers, host, measures, podman, publish, record, report, runner, scenario,
+from support import (drivers, host, measures, podman, record, report, runner, scenario,
                      stats, tables, workspace, world)
 from support.results import Results
 
@@ -184,53 +184,9 @@ def test_a_record_does_not_mix_two_builds(tmp_path):
     assert (tmp_path / record.NAME).read_bytes() == before
 
 
-def test_only_what_is_between_the_markers_is_replaced():
-    mark = "<!-- bench: begin (from a run of bench/run, never by hand) -->\n"
-    text = f"a\n{mark}old\n<!-- bench: end -->\nb\n"
-    assert publish.between_marks(text, "new \\1") == f"a\n{mark}\nnew \\1\n\n<!-- bench: end -->\nb\n"
-    with pytest.raises(publish.NoMark):
-        publish.between_marks("a\nb\n", "new")
-
-
-@pytest.mark.parametrize("name", ["README.md", "doc/PERFORMANCE.md"])
-def test_the_texts_have_a_place_for_the_tables(name):
-    with open(os.path.join(host.TOP, name), encoding="utf-8") as f:
-        assert publish.MARK.search(f.read())
-
-
-def published(rows, drivers_of=("native", "overlayfs", "veneer")):
-    """A record with these (scenario, row, metric, unit), in rounds of 1 and 3."""
-    log = [{"identity": {"quick": False},
-            "environment": {"cpus": 2, "processor": "P", "kernel": "K", "date": "2026-11-27 11:45", "commit": "abc"}}]
-    log += [{"done": [s, "cell", driver, i], "samples": [[row, metric, unit, False, [1 + 2 * i]]]}
-            for s, row, metric, unit in rows for driver in drivers_of for i in (0, 1)]
-    return record.Found(log)
-
-
-def test_readme_has_few_rows_and_each_is_a_headline():
-    headlines = {row[1:] for s in scenarios.EVERY for row in s.headline}
-    assert 8 <= len(publish.DECIDING) <= 10
-    assert {row[1:] for row in publish.DECIDING} <= headlines
-
-
-def test_readme_names_a_caption_for_each_plot():
-    found = published([("hpmapper/cow", "hpmapper/cow/1G", "open+pwrite+close", "us")])
-    text = publish.wrapped(publish.readme_part(found, {"hpmapper-cow": "One line."}))
-    assert "| first write of 4 KiB, file of 1 GiB [us] | 2 | 2 | - | - |" in text
-    assert "doc/performance/hpmapper-cow.svg)\n\nOne line." in text
-    assert max(len(line) for line in text.splitlines() if not line.startswith(("|", "!"))) <= 80
-
-
-def test_the_summary_has_all_headlines_and_headings_stay_whole():
-    found = published([("hpmapper/cow", "hpmapper/cow/1G", "open+pwrite+close", "us"),
-                       ("meta/files", "meta/files/tar x", "time", "s")])
-    lines = publish.wrapped(publish.summary(found, scenarios.EVERY) + "\n\n\n## The run\n\n").splitlines()
-    assert lines[0] == "## In short" and lines[-1] == "## The run" and len(lines) == 8
-
-
 @pytest.mark.parametrize("s", scenarios.EVERY, ids=lambda s: s.name)
 def test_a_scenario_says_what_it_is(s):
-    assert "/" in s.name and s.title and len(s.origin) > 100
+    assert "/" in s.name and s.title and len(s.origin) > 100 and s.question.endswith("?")
     assert [t.name for t in scenarios.EVERY].count(s.name) == 1
     for quick in (False, True):
         cells = [str(c) for c in s.cells(quick)]
