@@ -57,7 +57,12 @@ def _runs(datas):
     return {key: i for i, key in enumerate(keys, 1)}
 
 
-def rows_table(by_name, rows, columns, link=""):
+def run_named(run):
+    """The run in a few words; its page has the others."""
+    return f"{run['date'][:10]}, commit {run['commit']}" + (", **a quick run**" if run["quick"] else "")
+
+
+def rows_table(by_name, rows, columns, link="", named=stored.run_text):
     """A line for each row that was measured, and the runs they are of. link: where the scenarios' pages are, to link each row."""
     there = [(label, row, metric, data) for label, row, metric in rows for data in by_name.values()
              if (row, metric) in stored.Stored([data]).units]
@@ -71,19 +76,19 @@ def rows_table(by_name, rows, columns, link=""):
         note = f"<sup>{runs[stored.run_key(data)]}</sup>" if len(runs) > 1 else ""
         name = f"[{label}]({link}{stored.file_of(data['scenario'])}.md)" if link else label
         lines.append(f"| {name} [{unit}]{note} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n", _runs_text([data for *_, data in there], runs)
+    return "\n".join(lines) + "\n", _runs_text([data for *_, data in there], runs, named)
 
 
-def _runs_text(datas, runs):
+def _runs_text(datas, runs, named):
     """Names one run in the sentence that goes on, several in a list."""
     by_number = {runs[stored.run_key(data)]: data["run"] for data in datas}
     if not by_number:
         return "."
     if len(by_number) == 1:
         (run,) = by_number.values()
-        return f", {stored.run_text(run)}." + ("\n\n" + QUICK.format("From") if run["quick"] else "")
+        return f", {named(run)}." + ("\n\n" + QUICK.format("From") if run["quick"] else "")
     quick = [str(i) for i, run in sorted(by_number.items()) if run["quick"]]
-    text = ". The rows are of several runs:\n\n" + "".join(f"- <sup>{i}</sup> {stored.run_text(run)}\n" for i, run in sorted(by_number.items()))
+    text = ". The rows are of several runs:\n\n" + "".join(f"- <sup>{i}</sup> {named(run)}\n" for i, run in sorted(by_number.items()))
     return text + ("\n" + QUICK.format(f"Rows with {', '.join(quick)} are from") if quick else "")
 
 
@@ -171,9 +176,9 @@ def page(scenario, data):
 
 def answer(by_name, question, has_picture):
     """What stands in doc/PERFORMANCE.md between the markers of a question."""
-    table, runs = rows_table(by_name, question.rows, questions.ALL_COLUMNS, "performance/")
+    table, runs = rows_table(by_name, question.rows, questions.ALL_COLUMNS, "performance/", run_named)
     name = question.picture or question.key
-    picture = f"![{name}](performance/{name}.svg)\n\n{question.caption}\n\n" if has_picture else ""
+    picture = f"![{question.caption}](performance/{name}.svg)\n\n" if has_picture else ""
     return f"{picture}{table}\nMedians{runs}\n"
 
 

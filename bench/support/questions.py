@@ -24,7 +24,7 @@ QUESTIONS = (
         "The first change of a file takes veneer the same time at every size; a copy grows with the file.", "hpmapper-cow"),
     Question("long-writing", (
         ("4 KiB writes at random, 256M, 4 at once", "own/long/writes, 256M, 4 at once", "rate"),
-        ("the same in 4G", "own/long/writes, 4G, 4 at once", "rate"),
+        ("4 KiB writes at random, 4G, 4 at once", "own/long/writes, 4G, 4 at once", "rate"),
         ("oltp of filebench", "hpmapper/filebench/oltp", "rate"),
         ("oltp of filebench, cloud volume", "hpmapper/filebench/oltp, cloud volume", "rate"),
         ("pgbench, 1 GB in a lower layer", "real/pgbench", "all transactions"),
