@@ -51,9 +51,9 @@ def wrapped(text):
     return "\n\n".join(_wrapped(block) for block in re.split(r"\n{2,}", text.strip()))
 
 
-def _runs(datas):
+def _runs(some):
     """A number for each run, the latest first."""
-    keys = sorted({stored.run_key(data) for data in datas}, reverse=True)
+    keys = sorted({stored.run_key(data) for data in some}, reverse=True)
     return {key: i for i, key in enumerate(keys, 1)}
 
 
@@ -79,9 +79,9 @@ def rows_table(by_name, rows, columns, link="", named=stored.run_text):
     return "\n".join(lines) + "\n", _runs_text([data for *_, data in there], runs, named)
 
 
-def _runs_text(datas, runs, named):
+def _runs_text(some, runs, named):
     """Names one run in the sentence that goes on, several in a list."""
-    by_number = {runs[stored.run_key(data)]: data["run"] for data in datas}
+    by_number = {runs[stored.run_key(data)]: data["run"] for data in some}
     if not by_number:
         return "."
     if len(by_number) == 1:

@@ -32,9 +32,9 @@ def _rounded(value):
 class Stored(Figures):
     """Some files' figures, asked as Results are."""
 
-    def __init__(self, datas):
+    def __init__(self, some):
         self.units, self.tails, self._cells, self._drivers = {}, set(), {}, {}
-        for data in datas:
+        for data in some:
             self._drivers.update(dict.fromkeys(data["drivers"]))
             for row in data["rows"]:
                 key = row["row"], row["metric"]
