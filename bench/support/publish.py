@@ -223,6 +223,8 @@ class Place:
         before = stored.load(self.data)
         for s, data in zip(taken, kept):
             old = before.get(s.name)
+            if old and data["run"]["quick"] and not old["run"]["quick"]:
+                host.note(f"{s.name}: figures of a quick run replace those of a full one")
             if old and stored.run_key(old) != stored.run_key(data) and old["run"]["quick"] == data["run"]["quick"]:
                 stored.compare(data, old)
             elif old and stored.run_key(old) == stored.run_key(data) and "before" in old:

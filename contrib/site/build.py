@@ -23,7 +23,10 @@ GROUPS = [
     ("How it works", ["doc/DESIGN.md", "doc/SHARING.md", "doc/RELIABILITY.md", "doc/PERFORMANCE.md", "doc/SPEC.md", "doc/GLOSSARY.md"]),
     ("Internals", "doc/internals/*.md"),
     ("Decisions", "doc/decisions/*.md"),
-    ("Figures", "doc/performance/*.md"),
+    # The two pages about all scenarios, then those of one.
+    ("Figures", ["doc/performance/summary.md", "doc/performance/verdicts.md",
+                 *sorted({str(path.relative_to(ROOT)) for path in ROOT.glob("doc/performance/*.md")} -
+                         {"doc/performance/summary.md", "doc/performance/verdicts.md"})]),
     ("The project", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "bench/README.md"]),
 ]
 CONFIG = {
