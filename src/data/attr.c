@@ -32,8 +32,8 @@ static int pin_upper(struct union_fs *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
-/* Copy a lower file up with another owner or mode. 1; 0: that is yet to be done, by the descriptor
- * in *ret, which is pinned; -errno. */
+/* Copy a lower file up with another owner or mode. 1: done; 0: the copy exists, and the caller
+ * changes it by the pinned descriptor in *ret; -errno. */
 static int copyup_changed(struct union_fs *t, struct inode *i, const struct copyup_attributes *a,
 			  int *ret)
 {
@@ -46,9 +46,9 @@ static int copyup_changed(struct union_fs *t, struct inode *i, const struct copy
 	return *ret < 0 ? *ret : 0;
 }
 
-/* Keep attribute changes apart from completing, which changes some attributes of a partial file for
- * a moment and puts them back with the file locked (materialize.h): no caller sees that, and
- * nothing that is set meanwhile is lost. */
+/* Materializing changes some attributes of a partial file for a moment and restores them, with the
+ * file locked (materialize.h). An attribute change takes the lock for reading, so that no caller
+ * sees the interim values and no change is lost. */
 static bool hold_attributes(struct inode *i) UNCHECKED_LOCKS
 {
 	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
@@ -69,8 +69,7 @@ static bool is_overridden(const struct union_fs *t, const struct inode *i)
 	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
 }
 
-/* Owner and mode are in an attribute: change its value. (uid_t)-1 and so on leave that one alone.
- */
+/* Change the owner and mode that are stored in an attribute. -1 leaves a value unchanged. */
 static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
 			   mode_t mode)
 {
@@ -92,10 +91,10 @@ static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t ui
 	return mode_xattr_store(fd, t->upper->override, &st);
 }
 
-/* Change a mode that is in an attribute. The file system limits what an access ACL grants by the
- * real mode, so a change of the mode in the attribute changes the real one too, if there is such an
- * ACL, and the other way round. The owner's bits are not the ACL's business, and may be ours to get
- * in by. */
+/* Change a mode that is stored in an attribute. The filesystem limits the grants of an access ACL
+ * by the real mode. So with such an ACL a change of the mode in the attribute also changes the real
+ * mode, and the reverse. The owner's bits are independent of the ACL, and the server may need them
+ * to open the file. */
 static int chmod_override(struct union_fs *t, struct inode *i, int fd, mode_t mode)
 {
 	int r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
@@ -122,9 +121,9 @@ static int take_mode_of_acl(struct union_fs *t, struct inode *i, int fd)
 	return r;
 }
 
-/* Before a partial file gets another owner or mode: a user who may write it from then on, and could
- * not have read what it stands over, could have forged its mark, so that it needs the seal that
- * comes with a path. (uid_t)-1 and so on as above. */
+/* Called before a partial file gets another owner or mode. A user who may then write the file, but
+ * may not read the lower file, could have forged its mark. So the mark needs the seal that comes
+ * with a path. -1 leaves a value unchanged. */
 static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
 		       mode_t mode)
 {
@@ -229,8 +228,8 @@ int attr_without_setid(struct union_fs *t, struct inode *i,
 		return r;
 	if (st.st_mode & S_ISUID)
 		keep &= ~(mode_t)S_ISUID;
-	/* Without group execution the bit once meant mandatory locking, and those of the group may
-	 * keep it. */
+	/* Without group execution the bit once meant mandatory locking, and group members may keep
+	 * it. */
 	if (st.st_mode & S_ISGID &&
 	    (st.st_mode & S_IXGRP || !is_in_group || !is_in_group(arg, st.st_gid)))
 		keep &= ~(mode_t)S_ISGID;
@@ -271,8 +270,8 @@ static ssize_t read_capability(struct union_fs *t, struct inode *i, struct attr_
 	return n > 0 ? n : 0;
 }
 
-/* A change that begins from here on waits for the lock; one that has begun may have passed by
- * it. */
+/* A change that begins later waits for the lock; one that has begun may have passed the lock
+ * already. */
 static void keep_capability(struct union_fs *t, struct inode *i, struct attr_setid *s)
 {
 	t->keeping++;
@@ -324,7 +323,7 @@ int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, in
 
 	if (s->lock && s->mode)
 		e = put_back_mode(t, i, s->mode) ?: e;
-	/* Before the lock is given back: the next holder may take them away for good. */
+	/* Unmark before unlocking: the next holder of the lock may clear the bits for good. */
 	intent_log_unmark(s->noted);
 	if (s->is_keeping)
 		t->keeping--;
@@ -347,12 +346,11 @@ void attr_change_end(struct inode *i)
 	i->changing--;
 }
 
-/* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never
- * opened. */
+/* A descriptor to read attributes from: pinned, or its own for a type that is never opened. */
 struct reader {
 	struct fd_cache_slot *pinned;
 	int fd;
-	bool is_unresolved; /* no need to ask: it has none */
+	bool is_unresolved; /* the image knows that there are none */
 };
 
 static int reader_open_lower(struct union_fs *t, struct inode *i, struct reader *r)
@@ -393,7 +391,7 @@ static void reader_close(struct reader *r)
 		close(r->fd);
 }
 
-/* Does a security module give security.selinux a meaning? */
+/* Does a security module interpret security.selinux? */
 static bool has_selinux(void)
 {
 	static _Atomic int known; /* 0: not asked yet; 1: no; 2: yes */
@@ -404,8 +402,8 @@ static bool has_selinux(void)
 	return k == 2;
 }
 
-/* Put the mode into the ACL where the mode is in an attribute: the ACL that the file system keeps
- * has the real one. */
+/* The ACL in the filesystem has the real mode. Where the mode is stored in an attribute, put that
+ * one into the ACL. */
 static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *value, size_t size)
 {
 	const char *override = i->has_upper ? t->upper->override
@@ -436,19 +434,20 @@ ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, voi
 		limit_acl(t, i, reader.fd, value, (size_t)n);
 	let_attributes_go(i, is_held);
 	reader_close(&reader);
-	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by
-	 * file. A label that is there is shown all the same. */
+	/* Without SELinux, report "not supported" instead of "none": ls -l then stops asking file
+	 * by file. An existing label is shown all the same. */
 	if (n == -ENODATA && !strcmp(name, "security.selinux") && !has_selinux())
 		return -EOPNOTSUPP;
 	return n;
 }
 
-/* Not to be changed from inside: the owner of a file could make it root's otherwise. */
+/* Attributes that a container may not change: the file's owner could make the file root's with
+ * them. */
 static bool is_protected(const struct union_fs *t, const struct inode *i, const char *name)
 {
 	if (whiteout_is_reserved_attr(name))
 		return true;
-	/* On the root it would say so of every other file, from the next mount on. */
+	/* On the root this attribute would apply to every other file, from the next mount on. */
 	return t->upper && (t->upper->override || i == t->root) && mode_xattr_is_attr(name);
 }
 
@@ -468,7 +467,7 @@ int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const v
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
-	/* The user whom it names may write the file. */
+	/* A user that the ACL names may write the file. */
 	r = strcmp(name, ACCESS_ACL) != 0
 		    ? 0
 		    : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);
@@ -498,7 +497,7 @@ int attr_removexattr(struct union_fs *t, struct inode *i, const char *name)
 
 	if (is_protected(t, i, name))
 		return -EPERM;
-	/* A missing attribute needs no copy-up to be removed. */
+	/* Removing a missing attribute needs no copy-up. */
 	n = attr_getxattr(t, i, name, NULL, 0);
 	if (n < 0)
 		return n == -ENODATA && is_acl(name) ? 0 : (int)n;

@@ -13,10 +13,10 @@
 #include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
-#define COPY_MAX  ((size_t)64 << 20) /* one request: it cannot be interrupted */
+#define COPY_MAX  ((size_t)64 << 20) /* per request, as a copy cannot be interrupted */
 #define COPY_STEP ((size_t)1 << 20) /* read and written at a time */
 
-/* Of two files always the same one first; a node id may change meanwhile. */
+/* Lock in order of address; a node id may change meanwhile. */
 static void lock_both(struct inode *from, struct inode *to) UNCHECKED_LOCKS
 {
 	if ((uintptr_t)from < (uintptr_t)to)
@@ -33,8 +33,8 @@ static void unlock_both(struct inode *from, struct inode *to) UNCHECKED_LOCKS
 		rwlock_unlock(&from->lock);
 }
 
-/* Nothing has to be recorded about [off, end of file) of a file that is written there: it is plain,
- * or all of that is past what can be seen from below. 1, 0 or -errno. */
+/* Can [off, end of file) be written without a record in the map? True of an ordinary file, and of a
+ * partial file past the visible part of the lower file. 1, 0 or -errno. */
 static int speaks_alone(struct inode *to, int fd, uint64_t off)
 {
 	struct stat st;
@@ -55,7 +55,7 @@ static int speaks_alone(struct inode *to, int fd, uint64_t off)
 	       off >= ((clip + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1));
 }
 
-/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this
+/* Copy the first run of [off, off + len) of top by copy_file_range(2). Bytes; 0: not possible this
  * way. */
 static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, size_t len)
 {
@@ -82,15 +82,17 @@ static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, 
 	return n;
 }
 
-/* One copy that is asked for. */
+/* One range to copy. */
 struct span {
 	struct inode *from, *to;
 	off_t off, off_to;
 	size_t len;
-	size_t all; /* what the program asked for, if that is at one offset of two files; 0 */
+	/* length of the request if it copies between two files at equal offsets; else 0 */
+	size_t all;
 };
 
-/* Under both locks, fd is that of s->to. As much as the system call does of it; 0: nothing. */
+/* Under both locks; fd is the upper file of s->to. Copies as much as copy_file_range(2) can; 0:
+ * nothing. */
 static ssize_t copy_below(struct union_fs *t, const struct span *s, int fd)
 {
 	struct inode *from = s->from;
@@ -113,10 +115,10 @@ static ssize_t copy_below(struct union_fs *t, const struct span *s, int fd)
 		return 0;
 	if (len > (size_t)(size - s->off))
 		len = (size_t)(size - s->off);
-	/* Without room for all of it, write it piece by piece. */
+	/* Without room for all of it, copy through memory piece by piece. */
 	if (quota_claim_range(t->quota, fd, (uint64_t)s->off_to, len, &room) < 0)
 		return 0;
-	/* Holds the descriptor for source_pin, which knows no inodes. */
+	/* Pin the descriptor for source_pin, which does not know inodes. */
 	if (from->has_upper && (r = upper_pin(t, from)) < 0) {
 		quota_settle(t->quota, -1, room, 0);
 		return r;
@@ -132,7 +134,7 @@ static ssize_t copy_below(struct union_fs *t, const struct span *s, int fd)
 	return done ? (ssize_t)done : n;
 }
 
-/* Through memory, which is right for every pair of files. */
+/* Copy through memory, which works for every pair of files. */
 static ssize_t copy_step(struct union_fs *t, const struct span *s)
 {
 	const size_t step = MIN(s->len, COPY_STEP);
@@ -169,9 +171,9 @@ static ssize_t copy_some(struct union_fs *t, const struct span *s)
 	return n ? n : copy_step(t, s);
 }
 
-/* Within one file: what is behind its end now is not copied, however far the copy makes it grow,
- * and parts that overlap are -EINVAL. The kernel sees to both itself, unless it knows the file by
- * two node ids. */
+/* Limit a copy within one file to its current end, however far the copy extends the file;
+ * overlapping ranges are -EINVAL. The kernel checks both, unless it knows the file by two node
+ * ids. */
 static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t off_to,
 		      size_t *len)
 {

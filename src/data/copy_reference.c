@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A layer below never changes, so the copy needs no count of references. A program may ask for the
- * file piece by piece: the map has the whole size of the source as the clip from the start, and the
- * file grows under it. Any other way to grow settles the clip first (cow_blocks_settle_growth),
- * after which no piece is added.
+/* A lower layer never changes, so the copy needs no reference count. A program may copy the file
+ * piece by piece: the map has the whole size of the source as the clip from the start, and the file
+ * grows below it. Any other growth settles the clip first (cow_blocks_settle_growth), after which
+ * no piece is added.
  *
- * Everything doubtful is refused, and copied byte by byte:
+ * A doubtful copy is refused, and copied byte by byte. The conditions:
  *
- * - the pieces must begin at the start of both files and end at a block or with the source, and
- *   none may have been written to;
- * - the path of the lower file must lead to it in the layers below, and the file must be what the
- *   image knows, as the mark says that of it;
- * - the new file must have a number of its own and one name, by which a thread that looks it up
- *   meanwhile is told to look again;
- * - the kernel must have nothing of the new file that it writes past us. An open that is being
- *   answered counts itself first and then looks at `shuns_backing`; here it is the other way round,
- *   so that one of the two sees the other. */
+ * - The pieces begin at the start of both files, end at a block or with the source, and none was
+ *   written to.
+ * - The path of the lower file leads to it in the lower layers, and the file is as the image knows
+ *   it: the mark records that state.
+ * - The new file has an inode number of its own and one name. A thread that looks the name up
+ *   meanwhile is told to look again.
+ * - The kernel holds no backing file of the new file, by which it would write past the server. An
+ *   open in progress counts itself first and then looks at `shuns_backing`. Here the order is
+ *   reversed, so that one of the two sees the other. */
 #include "copy_reference.h"
 
 #include "partial_mark.h"
@@ -33,10 +33,10 @@ struct copying {
 	int fd;
 	struct source *src; /* of from */
 	struct stat low, up;
-	uint64_t off, end; /* the piece, of both */
+	uint64_t off, end; /* of both files */
 };
 
-#define PIECE_MIN ((uint64_t)1 << 20) /* of a file that it is not all of */
+#define PIECE_MIN ((uint64_t)1 << 20) /* a first piece that is not the whole file */
 
 static bool is_candidate(const struct union_fs *t, const struct inode *from, const struct inode *to)
 {
@@ -46,7 +46,7 @@ static bool is_candidate(const struct union_fs *t, const struct inode *from, con
 	       !(to->given & INODE_GIVEN_MAPPING);
 }
 
-/* The file is there, and is what the image knows and the mark will say. */
+/* Does the file exist with the size and time that the image knows and the mark will record? */
 static bool is_as_known(const struct copying *c)
 {
 	struct stat st;
@@ -64,9 +64,9 @@ static bool is_found_by_path(const struct copying *c)
 	return path && image_lookup_path(c->t->image, path, &e) == 0 && e == c->from->lower;
 }
 
-/* A whole file that was copied up shows the number of the lower one: it stays what it is. So does a
- * file with room that was allocated ahead, which after a power cut may pass for own blocks; what
- * the size of its attributes could hide is given back. */
+/* Refuse a whole file that was copied up: it shows the inode number of the lower file. Refuse a
+ * file with preallocated blocks: after a power cut they could pass for own. Up to one block may
+ * belong to the file's attributes, so truncation gives back any preallocation behind them. */
 static bool is_new_file(const struct copying *c)
 {
 	const struct stat *st = &c->up;
@@ -77,7 +77,7 @@ static bool is_new_file(const struct copying *c)
 		(st->st_blocks * 512 <= (blkcnt_t)BLK_BYTES && ftruncate(c->fd, 0) == 0));
 }
 
-/* Is the new file a copy of the source already, no block of the piece its own? */
+/* Is the new file already a copy of the source, with no own block in the piece? */
 static bool is_copy(const struct copying *c)
 {
 	const struct source *s = &c->to->src;
@@ -92,8 +92,8 @@ static bool is_copy(const struct copying *c)
 	       mapfile_run(s->map, s->id, first, len, &is_own, &n) == 0 && !is_own && n == len;
 }
 
-/* The next piece; or one that is there, as a request of a server that was killed is made once more.
- * The times are set, as by any copy. */
+/* Add the next piece, or accept one that is there: a request of a killed server is sent again. The
+ * truncation sets the times, as any copy does. */
 static bool extend(const struct copying *c)
 {
 	const uint64_t size = (uint64_t)c->up.st_size;
@@ -121,7 +121,7 @@ static bool make(struct copying *c)
 	return r == 0;
 }
 
-/* False: so short, or so shaped, is no piece of a copy. */
+/* False: the piece is too short or not block-aligned. */
 static bool choose_piece(struct copying *c, uint64_t len)
 {
 	const uint64_t size = (uint64_t)c->low.st_size;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy of a file that lies unchanged in the layers below: a partial file that shows that one's
- * bytes, and has none of its own. */
+/* A copy of an unchanged lower file: a partial file that shows the bytes of that file and has none
+ * of its own. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
-/* What a program asks to copy: so many bytes, from this offset in one file to the same in the
- * other. */
+/* A request to copy len bytes, at the same offset in both files. */
 struct copy_reference {
 	struct inode *from, *to;
 	uint64_t off;
@@ -14,6 +13,6 @@ struct copy_reference {
 };
 
 /* Make `to`, whose upper file is fd, such a copy of `from`, or add this piece to it. Under the
- * locks of both. The bytes of the piece, fewer than were asked for at the end of `from` alone; 0:
- * they are to be copied in another way. */
+ * locks of both. Returns the bytes of the piece, fewer than len only at the end of `from`; 0: copy
+ * them in another way. */
 size_t copy_reference_make(struct union_fs *t, const struct copy_reference *r, int fd);

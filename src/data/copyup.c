@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every copy is made without a name, or under a name in the work directory, and then put in its
- * place in one step: a server that dies half-way leaves nothing that could be taken for the file
- * (doc/internals/copy-up.md has the steps). The next one makes it again; publish_recover.c gives a
- * copy with several names those that it lacks. */
+/* Every copy is made without a name, or under a name in the work directory, and then placed in one
+ * step. A server that dies before leaves nothing at the file's name, and the next server makes the
+ * copy again (doc/internals/copy-up.md has the steps). publish_recover gives a placed copy its
+ * missing names. */
 #include "veneer/data/copyup.h"
 
 #include "staged_copy.h"
@@ -20,7 +20,8 @@
 #include <limits.h>
 #include <unistd.h>
 
-/* The place of the copy: one name, all names of a hard-linked file, or none (neither). */
+/* The place of the copy: one name, all names of a hard-linked file, or none if parent and names are
+ * NULL. */
 struct target {
 	struct inode *parent;
 	const char *name;
@@ -33,8 +34,8 @@ static int show_copy(struct union_fs *t, struct inode *i, const struct target *t
 	if (to->names) {
 		int r = publish_all(t, i, f->fd, f->temp, to->names);
 
-		/* Ours, of a copy that failed and could not be taken back: the next mount gives it
-		 * its other names. */
+		/* The name is of an earlier copy that failed and could not be taken back: the next
+		 * mount gives that one its other names. */
 		return r == -EEXIST ? -EIO : r;
 	}
 	if (to->parent)
@@ -49,8 +50,8 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 			const struct target *to)
 {
 	const bool is_nameless = !to->parent && !to->names;
-	/* Under several names the file's own path says too little, and a server that dies must be
-	 * able to tell. */
+	/* With several names the file's own path is ambiguous, and recovery must find the lower
+	 * file: its mark states the path. */
 	struct staged_copy f = { .fd = -1,
 				 .has_path = i->type == DT_REG &&
 					     (to->names || (change && change->moves)),
@@ -85,7 +86,8 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 	if (!is_nameless) {
 		upper_install(t, i, steal_fd(&f.fd));
 	} else {
-		upper_hold_fresh(t, i, steal_fd(&f.fd)); /* there is no way back to it */
+		/* without a name it cannot be opened again */
+		upper_hold_fresh(t, i, steal_fd(&f.fd));
 		inode_note_gone(t, i);
 	}
 	inode_set_upper(t, i, f.st.st_ino);
@@ -96,8 +98,8 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 	return 0;
 }
 
-/* Directories are let through: what is in them could not be removed otherwise, and there are only
- * so many below. *ret_n: inodes. */
+/* Directories are exempt: otherwise their entries could not be removed, and the lower layers limit
+ * their number. *ret: bytes; *ret_n: inodes. */
 static int claim_room(struct union_fs *t, struct inode *i, const struct copyup_change *change,
 		      uint64_t *ret, uint64_t *ret_n)
 {
@@ -143,15 +145,15 @@ static int copy_locked(struct union_fs *t, struct inode *i, struct copyup_change
 	return r;
 }
 
-/* Copy up one file whose directory has an upper entry, or that has no directory. -EAGAIN: that is
- * no longer so. */
+/* Copy up one file whose directory has an upper entry, or that has no directory. -EAGAIN: the
+ * directory has no upper entry any more. */
 static int copyup_one(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	char name[NAME_MAX + 1];
 	struct target to = { .name = name };
 	int r = 0;
 
-	/* Under the lock: what unlinks or renames a lower entry holds it too, so the name stays. */
+	/* Unlinking or renaming a lower entry takes this lock too, so the name stays. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
@@ -166,8 +168,8 @@ static int copyup_one(struct union_fs *t, struct inode *i, struct copyup_change 
 	return r;
 }
 
-/* The topmost directory above i that has no upper entry, or i itself; referenced. In a loop, and
- * not by recursion, since an image decides how deep it is. */
+/* The topmost directory above i without an upper entry, or i itself; referenced. A loop instead of
+ * recursion: the image decides the depth. */
 static struct inode *topmost_lower(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
@@ -208,20 +210,20 @@ static int copyup_dirs(struct union_fs *t, const struct hardlink_set *names)
 	return r;
 }
 
-/* The directories of all names have an upper entry. -EAGAIN: that is not so for a name that is new
- * since. */
+/* Called when the directories of all names have upper entries. -EAGAIN: a name has appeared in a
+ * directory without one. */
 static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	struct hardlink_set names;
 	int r;
 
-	/* No name can go while this is held, and none can come: what makes or removes one copies up
+	/* While this lock is held no name can vanish or appear: the operations that do so copy up
 	 * first. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
 	r = hardlink_index_find(t, i->lower, &names);
-	/* A copy without a name is for a file without one. */
+	/* Only a file without a name gets a nameless copy. */
 	if (r == 0 && names.n == 0 && !inode_is_orphan(i))
 		r = -EAGAIN;
 	for (size_t k = 0; k < names.n && r == 0; k++)
@@ -233,8 +235,8 @@ static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_chang
 	return r;
 }
 
-/* All names of a hard-linked lower file get their entry together: it stays one file, for readers of
- * the upper. */
+/* All names of a hard-linked lower file get their upper entries together, so that readers of the
+ * raw upper see one file. */
 static int copyup_linked(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	for (;;) {
@@ -275,8 +277,8 @@ int copyup_settle_links(struct union_fs *t, struct inode *i)
 	if (r < 0 || !has_others)
 		return r;
 	r = copyup_inode(t, i, NULL);
-	/* Where the quota has no room for a copy, take one without content: an inode, of which
-	 * there are only so many below. But not for gigabytes. */
+	/* If the quota has no room for a copy, make one without content: one inode, whose number
+	 * the lower layers limit. With copies_whole that could be gigabytes. */
 	if (r == -ENOSPC && t->quota && !t->copies_whole)
 		r = copyup_inode(
 			t, i,

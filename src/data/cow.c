@@ -34,8 +34,8 @@ static bool is_want_of_room(int r)
 	return r == -ENOSPC || r == -EDQUOT;
 }
 
-/* All of it is own, and stays so. Where there is no room left to note that a block is zeros, what
- * has its place is written all the same. */
+/* All blocks of the range are own and stay own. Without room to record a zero block, data that
+ * replaces allocated blocks is written all the same. */
 static int write_in_place(struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
 	int r = i->src.id ? zero_blocks_expect(i, fd, p, len, (uint64_t)off) : 0;
@@ -49,8 +49,8 @@ static int write_in_place(struct inode *i, int fd, const char *p, size_t len, of
 	return is_want_of_room(r) ? 0 : r;
 }
 
-/* Under the lock: does the file of a partial inode reach to end? Its size is asked for once, and
- * again where it may have grown. */
+/* Under the lock: does the upper file of a partial inode reach to end? Its size is read once, and
+ * again when the file may have grown. */
 static bool reaches(struct inode *i, int fd, uint64_t end)
 {
 	struct stat st;
@@ -60,7 +60,7 @@ static bool reaches(struct inode *i, int fd, uint64_t end)
 	return end <= i->size_seen;
 }
 
-/* There is room for it. */
+/* Called with the quota's room claimed. */
 static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
 			 off_t off)
 {
@@ -70,8 +70,8 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	rwlock_rdlock(&i->lock);
 	in_place = !i->src.id || cow_blocks_all_own(i, (uint64_t)off, len, &r);
 	if (in_place) {
-		/* Past the end of the file everything is own, but only once the map knows how short
-		 * the file is: the slow way looks. */
+		/* Past the end of the file every block is own, but only once the map knows how
+		 * short the file is: write_partial settles that. */
 		if (i->src.id && !reaches(i, fd, (uint64_t)off + len))
 			in_place = false;
 		else
@@ -80,7 +80,7 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	rwlock_unlock(&i->lock);
 	if (!in_place && r == 0) {
 		rwlock_wrlock(&i->lock);
-		/* It may have become an ordinary file meanwhile. */
+		/* The file may have become an ordinary one meanwhile. */
 		r = i->src.id ? write_partial(t, i, fd, p, len, (uint64_t)off)
 			      : write_in_place(i, fd, p, len, off);
 		rwlock_unlock(&i->lock);
@@ -88,7 +88,8 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	return r;
 }
 
-/* The profile of the image may come after the first write. */
+/* Ask again after 1, 2, 4, ... writes: the profile of the image may arrive after the first
+ * write. */
 static bool is_expected(const struct union_fs *t, const struct inode *i, uint32_t n)
 {
 	return t->completes_expected && (n & (n - 1)) == 0 && i->lower &&
@@ -128,7 +129,7 @@ int cow_write(struct union_fs *t, struct inode *i, const void *p, size_t len, of
 	return r;
 }
 
-/* The block that a cut goes through will be shorter, and what is left of it may be zeros. */
+/* A truncation shortens the last block, whose remaining bytes may then be all zeros. */
 static int expect_cut_block(struct inode *i, int fd, uint64_t size)
 {
 	char zeros[BLK_BYTES] = { 0 };
@@ -152,15 +153,16 @@ static int truncate_partial(struct union_fs *t, struct inode *i, int fd, uint64_
 		return r;
 	if (ftruncate(fd, (off_t)size) < 0)
 		return -errno;
-	/* The file first: the record alone would hide bytes of a file that still has its length. */
+	/* Truncate the file before the map: the record alone would hide bytes of a file that still
+	 * has its old length. */
 	r = size < f.size ? cow_blocks_settle_clip(i, size) : 0;
 	union_fs_note_own(t);
 	return r;
 }
 
-/* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an
- * ordinary one. The cut is on the disk first, as without the mark holes are zeros. The map's entry
- * stays, and does no harm: the mark may be a copy, and the entry another file's. */
+/* A damaged file that is cut to 0 needs neither its mark nor its lower file, and becomes an
+ * ordinary one. The truncation must be on the disk first: without the mark holes are zeros. The
+ * map's entry stays, since the mark may be a copy and the entry may belong to another file. */
 static int cut_damaged(struct union_fs *t, struct inode *i, int fd)
 {
 	MODE_RELAX_SCOPE(fd, "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order that nothing may change: room for the record is reserved, the data goes into the upper
- * file, the record says the blocks are own, the request is answered. A server that stops in between
- * leaves blocks that are still seen from below: the old content, complete. */
+/* Fixed order: reserve room for the record, write the data into the upper file, record the blocks
+ * as own, answer the request. If the server stops between two steps, the blocks still show the
+ * lower file: the old content, complete. */
 #include "cow_blocks.h"
 
 #include "cow_fsync-internal.h"
@@ -44,8 +44,8 @@ static int blk_is_own(struct inode *i, blk_t blk)
 	return error ? error : is_own;
 }
 
-/* A file may have been cut, and the server killed before the map heard of it: what lies past the
- * end was cut off, so it must not come back when the file grows. */
+/* The file may have been cut by a server that was killed before it told the map. Bytes past the end
+ * were cut off and must not reappear when the file grows. */
 int cow_blocks_settle_clip(struct inode *i, uint64_t size)
 {
 	uint64_t clip;
@@ -56,9 +56,9 @@ int cow_blocks_settle_clip(struct inode *i, uint64_t size)
 	return r == -ENOENT ? -EIO : r;
 }
 
-/* Likewise before the file grows. That it is so short may be on disk, since a crash or by a sync
- * of a process that does not ask us (sync(2)), and longer again it may get there before the
- * record does: then a crash would show the lower's where something else was on disk. */
+/* Settle the clip before the file grows. The short length may be on disk already, after a crash or
+ * a sync(2) that bypasses the server. The new length may reach the disk before the record of the
+ * cut does. A crash would then show the lower file's bytes instead of the written ones. */
 int cow_blocks_settle_growth(const struct cow_file *f)
 {
 	struct inode *i = f->inode;
@@ -97,9 +97,9 @@ int cow_blocks_fill(const struct cow_file *f, blk_t first, blk_t end, char *buf)
 	return 0;
 }
 
-/* Complete the blocks around a write, as an optimisation: where that fails, for want of memory or
- * room, or because the lower cannot be read there, those blocks are seen from below as before, and
- * the write has what it needs. */
+/* Complete the blocks around a write; an optimisation. If it fails for lack of memory or room, or
+ * because the lower file cannot be read there, those blocks still show the lower file, and the
+ * write itself is complete. */
 static int fill_around(const struct cow_file *f, blk_t first, blk_t data_first, blk_t data_end,
 		       blk_t end)
 {
@@ -115,9 +115,8 @@ static int fill_around(const struct cow_file *f, blk_t first, blk_t data_first, 
 	return r == 0 ? cow_blocks_fill(f, data_end, end, chunk) : r;
 }
 
-/* A small file that was copied up without its content, for a change of its attributes, gets all of
- * it with the first write: a program that reads the raw upper sees it as it is
- * (COPYUP_WHOLE_MAX). */
+/* A small file that was copied up without content, for a change of its attributes, gets all of it
+ * with the first write. Programs that read the raw upper then see it whole (COPYUP_WHOLE_MAX). */
 static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT;
@@ -146,7 +145,7 @@ static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t 
 	}
 }
 
-/* The own blocks in a row that end before blk; looks back by a chunk at most. */
+/* The number of own blocks directly before blk; looks back by at most one chunk. */
 static blk_t own_before(struct inode *i, blk_t blk)
 {
 	blk_t from = blk > CHUNK_BLKS ? blk - CHUNK_BLKS : 0, run = 0, n;
@@ -158,11 +157,11 @@ static blk_t own_before(struct inode *i, blk_t blk)
 	return from < blk ? 0 : run;
 }
 
-/* A log that is synced record by record pays for each block that is new on the disk with a commit
- * of the file system's journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a
- * write that goes on where own blocks end, after a sync, takes as many blocks again from below as
- * there are in that run, to the end of its chunk: never more than was written there, and after that
- * the log overwrites. */
+/* For a log that is synced record by record, each block that is new on the disk costs a journal
+ * commit: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So after a sync, a write that
+ * continues a run of own blocks also takes as many lower blocks as that run has, up to the end of
+ * the chunk. It never takes more than was written there, and the next records of the log
+ * overwrite. */
 static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT, to, run;
@@ -177,7 +176,7 @@ static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
 	*end = MIN(to, all);
 }
 
-/* The bytes that complete the first and last block of a write, in front of and behind its data. */
+/* The bytes before and after the data that complete the first and last block of a write. */
 struct edges {
 	char head[BLK_BYTES], tail[BLK_BYTES];
 	size_t head_len, tail_len;
@@ -245,15 +244,15 @@ void cow_blocks_count(const struct cow_file *f, blk_t first, blk_t end, uint64_t
 	stats_add(STATS_FILL_BYTES, below - replaced);
 }
 
-/* Choose the blocks that a write takes along, which are not worth the last room that the upper may
- * take: *ret_room is claimed for them. */
+/* Choose the blocks that a write takes along and claim *ret_room for them. Without room in the
+ * quota it takes none. */
 static void choose_blocks(const struct cow_file *f, uint64_t off, uint64_t len, blk_t *first,
 			  blk_t *end, uint64_t *ret_room)
 {
 	const blk_t data_first = *first, data_end = *end;
 
 	widen_to_chunks(off, off + len, first, end);
-	/* A write that covers half a chunk is no log's record. */
+	/* A write of half a chunk or more is no record of a log. */
 	if (*end == data_end)
 		widen_ahead(f->inode, f->size, data_first, end);
 	if (f->size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The blocks of a partial file that become own, and the map's record of them. */
+/* Blocks of a partial file that become own, and their records in the map. */
 #pragma once
 
 #include "veneer/union/inode.h"
@@ -7,7 +7,7 @@
 #define BLK_START(off) ((uint64_t)(off) & ~(uint64_t)(BLK_BYTES - 1))
 #define BLK_END(off)   (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
 
-/* A partial file that is being changed: its lock is held for writing, its descriptor pinned. */
+/* A partial file that is being changed; its lock is held for writing, its descriptor is pinned. */
 struct cow_file {
 	struct union_fs *tree;
 	struct inode *inode;
@@ -15,19 +15,21 @@ struct cow_file {
 	uint64_t size; /* before the change */
 };
 
-/* Set f->size, once the other fields are. */
+/* Set f->size; the other fields are set. */
 int cow_blocks_find_size(struct cow_file *f);
-/* Is all of it own? Any lock. False after an error, too: *ret_error is 0 or it. */
+/* Are all blocks of the range own? Under i->lock for reading or writing. False also after an error:
+ * *ret_error is then -errno, else 0. */
 bool cow_blocks_all_own(struct inode *i, uint64_t off, uint64_t len, int *ret_error);
-/* Cut the record to this size, if it is longer. */
+/* Cut the clip in the map to size, if it is longer. */
 int cow_blocks_settle_clip(struct inode *i, uint64_t size);
-/* Before the file grows: no earlier cut of it is forgotten then. */
+/* Call before the file grows: makes sure that no earlier truncation of it is lost. */
 int cow_blocks_settle_growth(const struct cow_file *f);
-/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by
- * chunks at most: that is what buf holds. The caller reserves and records. */
+/* Copy the blocks of [first, end) that are not own from the lower file, up to the size of the file.
+ * Reads at most a chunk at a time, the size of buf. The caller reserves room and records the
+ * blocks. */
 int cow_blocks_fill(const struct cow_file *f, blk_t first, blk_t end, char *buf);
-/* For the counters, before [first, end) becomes own: what of it is seen from below, and was thus
- * taken from there where the data at off does not cover it. */
+/* Update the statistics before [first, end) becomes own: the bytes that were copied from the lower
+ * file are those outside the written data [off, off + len). */
 void cow_blocks_count(const struct cow_file *f, blk_t first, blk_t end, uint64_t off, uint64_t len);
-/* Write, and record what is own by it: the blocks of the data and those that it takes along. */
+/* Write, and record as own its blocks, including the neighbours that choose_blocks adds. */
 int cow_blocks_write(const struct cow_file *f, const char *p, size_t len, uint64_t off);

@@ -16,8 +16,8 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
-/* Ownership that only the extents tell so far (doc/internals/map.md) would go with them, also where
- * fsync has relied on them: have the map on disk first. */
+/* Zeroing would destroy ownership that only the extents record so far (doc/internals/map.md), also
+ * where fsync has relied on it. So commit the map first. */
 static int commit_before_zeroing(struct union_fs *t, struct inode *i, int fd)
 {
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
@@ -44,7 +44,7 @@ static int write_zeros(int fd, uint64_t off, uint64_t len)
 }
 
 /* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map
- * can tell from blocks that are seen from below. */
+ * can tell from blocks of the lower file. */
 static int zero_blocks(const struct cow_file *f, int mode, uint64_t off, uint64_t len)
 {
 	struct inode *i = f->inode;
@@ -61,7 +61,7 @@ static int zero_blocks(const struct cow_file *f, int mode, uint64_t off, uint64_
 		      (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) |
 			      FALLOC_FL_KEEP_SIZE,
 		      (off_t)off, (off_t)len) < 0) {
-		/* Written, they must not make the file longer. */
+		/* Written zeros must not make the file longer. */
 		r = errno == EOPNOTSUPP
 			    ? write_zeros(f->fd, off, off + len > f->size ? f->size - off : len)
 			    : -errno;
@@ -96,7 +96,7 @@ static int zero_partial(const struct cow_file *f, int mode, uint64_t off, uint64
 	return r;
 }
 
-/* At most a chunk. 1: there is nothing of the lower file from first on. */
+/* At most a chunk. 1: no block from first on shows the lower file. */
 static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, blk_t end,
 		      char *buf)
 {
@@ -128,10 +128,10 @@ static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, 
 	return r;
 }
 
-/* Plain allocation promises that no later write there is short of room: what is seen from below is
- * copied. Unwritten extents over it would be no second copy of the map any more: where the file
- * system has no room to split one, it writes zeros into what is left of it (ext4), and after a
- * power cut they would pass for own. */
+/* Plain allocation promises that a later write finds room, so the visible blocks of the lower file
+ * are copied. Unwritten extents over them would break the extents' role as a second copy of the
+ * map. Without room to split an unwritten extent, ext4 writes zeros into its rest, which after a
+ * power cut would pass for own. */
 static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off, uint64_t end)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
@@ -153,8 +153,8 @@ static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off,
 	return r < 0 ? r : 0;
 }
 
-/* Plain allocation, after take_range. What is seen from below all the same is left alone: an extent
- * over it would make it own. */
+/* Plain allocation, after take_range. Blocks that still show the lower file are left alone: an
+ * extent over them would make them own. */
 static int allocate_partial(const struct cow_file *f, int mode, uint64_t off, uint64_t end)
 {
 	const struct source *src = &f->inode->src;
@@ -186,8 +186,8 @@ static int allocate_partial(const struct cow_file *f, int mode, uint64_t off, ui
 	return r;
 }
 
-/* fallocate(2) sets the times of a file, also where it finds nothing to do. That a file's times
- * cannot be set is no reason to refuse what has been done. */
+/* fallocate(2) sets a file's times even if it changes nothing else. Failing to set them is no
+ * reason to fail the finished request. */
 static void touch(int fd)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };

@@ -34,8 +34,8 @@ int cow_fsync_step(struct union_fs *t, struct inode *i, int fd, bool data_only)
 	pending = mapfile_pending(t->map, id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
-	/* One sync is enough where the backing file system's extents survive only with their data:
-	 * they are the second copy of the map. */
+	/* One sync is enough if the backing filesystem's extents survive only with their data: they
+	 * are the second copy of the map. */
 	r = mapfile_commit_since(t->map, id, change,
 				 pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
 	/* The file became an ordinary one meanwhile. */
@@ -54,12 +54,12 @@ static int sync_inode(struct union_fs *t, struct inode *i, bool data_only)
 	for (int attempt = 0; attempt < FSYNC_TRIES && r == -EAGAIN; attempt++)
 		r = cow_fsync_step(t, i, fd, data_only);
 	if (r == -EAGAIN) {
-		/* A stream of new blocks: hold it up for one round. */
+		/* New blocks keep coming: hold up their writers for one round. */
 		RDLOCK_SCOPE(&i->lock);
 		r = cow_fsync_step(t, i, fd, data_only);
 	}
 	i->is_synced = r == 0;
-	/* Now it has its place, and what it takes to find it. */
+	/* The sync allocates the delayed blocks, and those of their metadata. */
 	quota_note(t->quota, fd);
 	fd_cache_unpin(&i->src.fd);
 	return r;
@@ -72,9 +72,9 @@ int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 	return r ?: error;
 }
 
-/* The kernel tells of bytes that it could not write back once for each open file, and all writers
- * share ours: then the next fsync of a program would find nothing wrong. Until one was told, this
- * commits nothing of the file. */
+/* The kernel reports a writeback error once per open file, and all writers share the server's. A
+ * sync of our own would consume the error, and the next fsync of a program would succeed. So until
+ * a program was told, nothing of the file is committed here. */
 int cow_fsync_unasked(struct union_fs *t, struct inode *i)
 {
 	return i->sync_error ?: sync_inode(t, i, true);

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* State that a server leaves when it is killed after each step. The request comes again to the next
- * server (create_again, replay_link), which completes it; if nobody waits for it any more, the
+/* State that a server leaves when it is killed after each step. The request is sent again to the
+ * next server (create_again, replay_link), which completes it; if nobody waits for it any more, the
  * state stays.
  *
- * at a free name     1. made            the object, without its owner and without set-id bits:
- *                                       completed
- *                    2. owner, then mode, or the attribute that has them: done
- * over a whiteout    1. made, with owner, mode and opaque mark, in the work directory, which the
- *                       next mount empties; under a default ACL beside the name first: the next
- *                       server that makes that name takes it away
+ * at a free name     1. object made, without its owner and set-id bits: completed
+ *                    2. owner, then mode, or the attribute that stores both: done
+ * over a whiteout    1. made in the work directory, which the next mount empties, with owner, mode
+ *                       and opaque mark. Under a default ACL it is made beside the name first, and
+ *                       the next server that makes that name removes it
  *                    2. renamed over the device, or a directory exchanged with it: done
- *                    3. a ".wh.NAME" taken away. Before that the object is hidden: another one
- *                       takes its place
+ *                    3. ".wh.NAME" removed. Before that the object is hidden, and another one
+ *                       replaces it
  * link               1. path in the mark: true in any case
  *                    2. linked: done. Over a whiteout as above, but a file without a name is linked
- *                       beside the name first: taken from there again */
+ *                       beside the name first, and taken from there again */
 #include "veneer/data/create.h"
 
 #include "partial_mark.h"
@@ -42,23 +41,24 @@ int create_check_name(const char *name)
 	return whiteout_name_kind(name) == WHITEOUT_PLAIN ? 0 : -EINVAL;
 }
 
-/* An object in the making and its place: in its directory at once if the name is free there, else
- * in the work directory and then over the whiteout. */
+/* An object that is being made, and its place: its directory if the name is free there, else the
+ * work directory and then over the whiteout. */
 struct making {
 	const struct create_args *args;
 	struct inode *parent;
 	const char *name;
-	struct lookup_state state; /* of the name, before */
-	gid_t inherited; /* of a set-group-id directory; (gid_t)-1 */
+	struct lookup_state state; /* of the name, before the request */
+	gid_t inherited; /* of a set-group-id directory; else (gid_t)-1 */
 	mode_t mode; /* with set-gid inherited and the umask applied */
 	uid_t uid;
 	gid_t gid;
 	int fd; /* of the new object, -1 if it needs none */
-	const char *override; /* attribute that owner and mode go into, or NULL */
-	bool has_acl; /* of the directory's default ACL */
+	const char *override; /* the attribute that stores owner and mode, or NULL */
+	bool has_acl; /* a default ACL of the directory applies */
 };
 
-/* Read once: nobody else changes the upper. Not where owner and mode are in an attribute. */
+/* Cached per directory, as no other process changes the upper. Not used if owner and mode are in an
+ * attribute. */
 static int find_inherited(struct union_fs *t, struct making *m, struct upper_dir *d, int dirfd)
 {
 	struct stat st;
@@ -82,7 +82,7 @@ static void inherit(struct union_fs *t, struct making *m)
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
-	/* With a default ACL the backing file system works the mode out itself. */
+	/* With a default ACL the backing filesystem computes the mode itself. */
 	if (!m->has_acl && !S_ISLNK(m->mode))
 		m->mode &= ~m->args->umask;
 	if (m->inherited != (gid_t)-1) {
@@ -99,8 +99,9 @@ static mode_t real_mode(const struct making *m)
 	return m->has_acl ? mode_xattr_acl_mode(m->mode) : mode_xattr_real_mode(m->mode);
 }
 
-/* A file system that is mounted inside the upper may give new files another owner, and refuses the
- * quiet flag when the file is there already. A file that was there before is no EPERM. */
+/* A filesystem mounted inside the upper may give new files another owner. open(2) then refuses the
+ * quiet flag with EPERM, after it has made the file. If the file existed before, the error is not
+ * EPERM. */
 static int make_file(const struct union_fs *t, int dirfd, const char *name, mode_t mode)
 {
 	const int flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
@@ -121,8 +122,8 @@ static int make_at(const struct union_fs *t, struct making *m, int dirfd, const 
 
 	switch (m->mode & S_IFMT) {
 	case S_IFREG:
-		/* Not set-id before it has its owner, which gives it those bits back: a server that
-		 * is killed between would leave a file that is its own user's. */
+		/* Set-id bits come after the owner: a server that is killed between would leave a
+		 * set-id file of its own user. */
 		m->fd = make_file(t, dirfd, name, mode & 01777);
 		return m->fd < 0 ? m->fd : 0;
 	case S_IFDIR:
@@ -137,8 +138,8 @@ static int make_at(const struct union_fs *t, struct making *m, int dirfd, const 
 	return r < 0 ? -errno : 0;
 }
 
-/* Times go on with each step (an opaque directory's whiteout is in it, too); the reply tells those
- * of the last. */
+/* Each step changes the times (an opaque directory's whiteout is one). The reply needs those after
+ * the last step. */
 static void note_times(const struct making *m, int dirfd, const char *name, struct stat *st)
 {
 	struct stat now;
@@ -150,7 +151,7 @@ static void note_times(const struct making *m, int dirfd, const char *name, stru
 	st->st_ctim = now.st_ctim;
 }
 
-/* Owner, and the mode bits that chown or mkdir take away. */
+/* Set the owner, and the mode bits that chown or mkdir clear. */
 static int settle_owner(struct making *m, int dirfd, const char *name, struct stat *st)
 {
 	bool has_lost_mode;
@@ -216,8 +217,9 @@ static int make_direct(const struct union_fs *t, struct making *m, int dirfd, co
 	return r;
 }
 
-/* Put (tempfd, temp) over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
- * directory cannot be renamed over a device, nor over what is not empty: they change places. */
+/* Move (tempfd, temp) over the whiteout at (dirfd, name), and over an object that ".wh.NAME" hides
+ * there. A directory cannot be renamed over a device or over a directory that is not empty: then
+ * exchange the two. */
 static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, int dirfd,
 			    const char *name, bool is_dir)
 {
@@ -233,17 +235,17 @@ static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, in
 			return r;
 		remove_unseen(t, tempfd, temp);
 	}
-	/* The other dialect's whiteout goes last: as long as it is there, the name stays hidden. */
+	/* Remove the other dialect's whiteout last: until then the name stays hidden. */
 	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >= (int)sizeof(hidden))
 		return 0;
 	if (unlinkat(dirfd, hidden, 0) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	/* If it hid this very file, which a server placed and died, the rename was none. */
+	/* If it hid this very file, placed by a server that died, the rename did nothing. */
 	unlinkat(tempfd, temp, 0);
 	return 0;
 }
 
-/* The place to make something that inherits a default ACL is the directory that has it. */
+/* An object inherits a default ACL only in the directory that has it, so it is made there. */
 static int make_over_whiteout(struct union_fs *t, struct making *m, int dirfd, struct stat *st)
 {
 	const bool is_opaque = S_ISDIR(m->mode) && m->state.below && m->state.below->type == DT_DIR;
@@ -253,7 +255,7 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, int dirfd, s
 	upper_temp_name(t, temp);
 	if (upper_has_default_acl(m->parent)) {
 		remove_beside_name(m->name, temp);
-		r = remove_unseen(t, dirfd, temp); /* of a server that was killed */
+		r = remove_unseen(t, dirfd, temp); /* a leftover of a killed server */
 		at = dirfd;
 	}
 	if (r == 0)
@@ -305,7 +307,7 @@ static int enter_new(struct union_fs *t, struct making *m, struct upper_dir *d,
 	if (r == 0)
 		r = inode_enter(t, m->parent, m->name, &f, ret);
 	if (r < 0) {
-		/* A whiteout that it took the place of must come back. */
+		/* Restore the whiteout that the object replaced. */
 		remove_made(t, m->parent, m->name, &m->state, S_ISDIR(m->mode));
 		return r;
 	}
@@ -313,12 +315,12 @@ static int enter_new(struct union_fs *t, struct making *m, struct upper_dir *d,
 		upper_install(t, *ret, steal_fd(&m->fd));
 	if (f.type == DT_DIR && !upper_has_default_acl(m->parent))
 		r = upper_listing_empty(*ret, false);
-	/* Without it the listing is read when it is asked for. */
+	/* Without this listing, the first readdir reads it. */
 	return 0;
 }
 
-/* The kernel has the directory to itself for this request, so the name is still that of what was
- * made. */
+/* The kernel holds the directory's lock for this request, so the name still leads to the new
+ * object. */
 static void note_new(struct union_fs *t, int dirfd, const char *name)
 {
 	quota_note(t->quota, dirfd);
@@ -326,8 +328,8 @@ static void note_new(struct union_fs *t, int dirfd, const char *name)
 		quota_note_at(t->quota, dirfd, name);
 }
 
-/* A directory has a block of its own, and so has a long target. The name of anything else takes
- * none, as a rule, but where there is no room at all nothing may make the directory grow. */
+/* A directory takes a block, and so does a long symlink target. The name of another object usually
+ * takes none, but on a full upper nothing may make the directory grow. */
 static uint64_t room_of(const struct create_args *args)
 {
 	return S_ISDIR(args->mode) || S_ISLNK(args->mode) ? BLK_BYTES : 1;
@@ -387,8 +389,8 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 	return r;
 }
 
-/* Take over an object that a server made before it died and could say so; no caller knows of it.
- * Owner and mode may be missing yet. */
+/* Take over an object that a dead server made for an unanswered request: no caller knows it. Its
+ * owner and mode may be missing. */
 static int take_over_made(struct union_fs *t, struct making *m, struct upper_dir *d,
 			  struct stat *st)
 {
@@ -399,7 +401,8 @@ static int take_over_made(struct union_fs *t, struct making *m, struct upper_dir
 	r = find_inherited(t, m, d, dirfd);
 	if (r == 0) {
 		inherit(t, m);
-		/* A mode may bind even us: then it is opened when it must be. */
+		/* The mode may deny access even to this server: then the file is opened when it is
+		 * needed. */
 		if (S_ISREG(m->mode))
 			m->fd = openat(dirfd, m->name,
 				       O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC |
@@ -442,8 +445,8 @@ int create_again(struct union_fs *t, struct inode *parent, const char *name,
 	return r;
 }
 
-/* is_only_here: it has no name in the mount. Such a file can be given one once: were that in the
- * work directory, the next server would take it away, and the file could have no other. */
+/* is_only_here: the file has no name in the mount. Such a file can be linked only once. The next
+ * mount would remove a name in the work directory, and the file could get no other. */
 static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, bool is_whiteout,
 		       bool is_only_here)
 {
@@ -460,7 +463,7 @@ static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, 
 		remove_beside_name(name, temp);
 		at = dirfd;
 	}
-	/* Of a server that was killed. */
+	/* Remove a leftover of a killed server. */
 	if (at == dirfd && fstatat(at, temp, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    there.st_ino != st.st_ino) {
 		r = remove_unseen(t, at, temp);

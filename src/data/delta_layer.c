@@ -35,7 +35,7 @@ struct delta_own {
 
 int delta_layer_open(struct delta_layer *l)
 {
-	/* Nothing of it counts before it is on the disk as a whole. */
+	/* The layer counts only when all of it is on the disk, so the map needs no syncs before. */
 	const unsigned flags = MAPFILE_VOLATILE |
 			       (probe_is_ordered(l->rootfd) ? MAPFILE_ORDERED : 0);
 
@@ -50,7 +50,7 @@ static int sync_all(const struct delta_layer *l)
 	return syncfs(l->rootfd) < 0 ? -errno : 0;
 }
 
-/* The map says of all else that it is on the disk. */
+/* A clean map asserts that all other files are on the disk. */
 int delta_layer_sync(struct delta_layer *l)
 {
 	int r = sync_all(l);
@@ -74,10 +74,10 @@ void delta_layer_close(struct delta_layer *l)
 
 /* ---- places ---- */
 
-/* Where an entry goes. */
+/* The place of an entry. */
 struct place {
 	int dirfd;
-	char *dir; /* its path */
+	char *dir; /* path of dirfd */
 	const char *name; /* in it */
 };
 
@@ -132,7 +132,7 @@ static int place_open(const struct delta_layer *l, const char *path, struct plac
 
 /* ---- attributes ---- */
 
-/* fd may be O_PATH. The owner first: giving a file away takes capabilities and set-id bits. */
+/* fd may be O_PATH. The owner comes first: chown clears capabilities and set-id bits. */
 static int set_attributes(int fd, const struct delta_object *o)
 {
 	const struct timespec times[] = { o->st.st_mtim, o->st.st_mtim };
@@ -157,7 +157,7 @@ int delta_layer_whiteout(struct delta_layer *l, const char *path)
 	return r ?: whiteout_make(&l->style, p.dirfd, p.name);
 }
 
-/* A mark without a path means another file under another name. */
+/* Refuse a file whose mark has no path: by another name the mark would mean another lower file. */
 static int may_have_links(int dirfd, const char *name)
 {
 	struct partial_xattr m;
@@ -206,7 +206,7 @@ int delta_layer_special(struct delta_layer *l, const struct delta_object *o)
 	return fd < 0 ? -errno : set_attributes(fd, o);
 }
 
-/* A descriptor; the directory is made if it is not there. */
+/* Open a directory, and make it if it is missing. */
 static int open_directory(struct delta_layer *l, const char *path)
 {
 	_cleanup_(place_release) struct place p = { .dirfd = -1 };
@@ -229,7 +229,7 @@ static int set_opaque(const struct delta_layer *l, int fd, const char *path)
 
 	if (strcmp(path, ".") != 0)
 		return whiteout_set_opaque(&l->style, fd);
-	/* A root has the file alone. */
+	/* Only the file makes a root opaque. */
 	mark = openat(fd, WHITEOUT_OPAQUE_NAME, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
 	return mark < 0 ? -errno : 0;
 }
@@ -266,7 +266,7 @@ int delta_layer_same_directory(struct delta_layer *l, const char *path)
 
 /* ---- regular files ---- */
 
-/* -ESTALE: the delta was made on another file. */
+/* -ESTALE: the delta was made against another file. */
 static int find_base(struct delta_layer *l, const struct delta_base *base, struct source **ret,
 		     struct stat *ret_st)
 {
@@ -319,7 +319,7 @@ static int mark(struct delta_file *f, const struct delta_object *o, const struct
 	return partial_mark_needs_no_guard(r) && source_read_mark(f->fd, "", &m, NULL) == 1 ? 0 : r;
 }
 
-/* One that was not placed. */
+/* Remove a file that was not placed. */
 static int drop_file(struct delta_layer *l)
 {
 	struct partial_xattr m;
@@ -353,7 +353,7 @@ int delta_layer_file_new(struct delta_layer *l, const struct delta_object *o,
 	return r;
 }
 
-/* The mark holds the base of all parts. */
+/* All parts of the file have the base of its mark. */
 static int check_base(const struct partial_xattr *m, const struct delta_object *o,
 		      const struct delta_base *base, const struct stat *low)
 {
@@ -381,7 +381,7 @@ static int open_again(struct delta_layer *l, const struct delta_object *o,
 			    ?: check_base(&m, o, base, &low)
 				       ?: mapfile_clip(l->map, m.file_id, &f->clip);
 	}
-	/* No sum covers a part that broke. */
+	/* Drop the bytes of an interrupted part: no checksum covers them. */
 	if (r == 0 && (ftruncate(f->fd, (off_t)at) < 0 || ftruncate(f->fd, o->st.st_size) < 0))
 		r = -errno;
 	return r;
@@ -404,7 +404,7 @@ int delta_layer_file_again(struct delta_layer *l, const struct delta_object *o,
 	return r;
 }
 
-/* The map hears of it when the part is known to be right. */
+/* Keep the blocks until the part is verified; delta_layer_file_settle records them in the map. */
 static int note_own(struct delta_layer *l, blk_t blk, blk_t n, bool is_zero)
 {
 	struct delta_own *last = l->n_owns ? &l->owns[l->n_owns - 1] : NULL;
@@ -421,7 +421,7 @@ static int note_own(struct delta_layer *l, blk_t blk, blk_t n, bool is_zero)
 	return 0;
 }
 
-/* The length of the run of blocks that are zeros, or of those that are not, at p. */
+/* Length of the run of zero blocks, or of non-zero blocks, at p. */
 static size_t find_run(const char *p, size_t len, bool *ret_is_zero)
 {
 	size_t n = MIN(len, (size_t)BLK_BYTES);
@@ -460,7 +460,7 @@ int delta_layer_file_write(struct delta_file *f, const void *data, size_t len, u
 	return r;
 }
 
-/* From the clip on nothing of the base is seen. */
+/* Nothing of the base shows from the clip on. */
 static bool is_edge(const struct delta_file *f, uint64_t off)
 {
 	return off % BLK_BYTES == 0 || off >= f->clip;

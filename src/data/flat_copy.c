@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a request costs more than a read of the kernel's: some 20 us, in which 32 KiB are copied,
- * and for its bytes a quarter of what copying them costs. */
+/* Extra cost of a request over a read by the kernel, as bytes of copying. A request costs some 20
+ * us, in which 32 KiB are copied; its bytes cost a quarter of their copying. */
 #define REQUEST_BYTES (32u << 10)
 #define BYTES_PART    4
 #define STEP_BYTES    (512u << 10)
@@ -28,7 +28,7 @@ bool flat_copy_note_read(struct source *s, size_t len, off_t size)
 	return before < price && before + cost >= price;
 }
 
-/* The blocks at p that are zeros, or are not, as the first is: bytes. */
+/* Length in bytes of the run of blocks at p that are zeros, or are not, like the first. */
 static size_t alike(const char *p, size_t len, bool *ret_is_zero)
 {
 	size_t n = MIN(len, BLK_BYTES);
@@ -71,8 +71,8 @@ static int copy(struct source *s, off_t size, int fd, const struct flat_copy_pac
 	return r;
 }
 
-/* A copy is in the mount of its directory, and keeps that busy as long as any mount uses it; so
- * does the layer. */
+/* A copy keeps the mount of its directory busy as long as any mount uses it. So it must be in the
+ * layer's own mount, which the layer keeps busy anyway. */
 static int make_file(const struct source *s, int dirfd, int *ret_reading)
 {
 	_cleanup_(closep) int fd = -1;
@@ -98,7 +98,7 @@ static int fill(struct source *s, off_t size, int dirfd, const struct flat_copy_
 	_cleanup_(closep) int reading = -1, fd = -1;
 	int r;
 
-	/* What was known of it is older than the chain. */
+	/* The known size is older than the chain. */
 	if (source_flat_size(f) != size)
 		return -EAGAIN;
 	fd = make_file(s, dirfd, &reading);

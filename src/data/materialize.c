@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the
- * file to ourselves, its times, mode and capability, which writing changes, are taken
- * (saved_attrs.h), the missing blocks are written and recorded, and the former are put back. Blocks
- * are written whole: after a power cut an extent says that its blocks are own. An own hole over a
- * hole below is the same as none, so its record need not be had on the disk.
+/* A chunk, in order: read the lower blocks once without a lock, so that they are in memory. Lock
+ * the file. Save its times, mode and capability, which writing changes (saved_attrs.h). Write and
+ * record the missing blocks, then restore the attributes. Blocks are written whole: after a power
+ * cut an extent says that its blocks are own. An own hole over a lower hole is equal to none, so
+ * its record need not be on the disk.
  *
- * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives
- * it its inode number from then on; 3. the guard goes; 4. the mark goes; 5. the map's entry goes.
- * Killed before 4, it is a partial file all of whose blocks are own; after 4, a plain one, with an
- * entry that stands for nothing. A crash that undoes 4 brings the entry back too
- * (doc/SPEC.md, 3.6). A guard without a mark would be damage: hence 3 before 4. */
+ * The end of a partial file, in order:
+ *
+ * 1. Its data and a commit record are on the disk.
+ * 2. The origin attribute gives it its inode number from then on.
+ * 3. The guard is removed.
+ * 4. The mark is removed.
+ * 5. The map's entry is removed.
+ *
+ * Killed before 4, it is a partial file whose blocks are all own; after 4, an ordinary file with an
+ * unused entry. A crash that undoes 4 brings the entry back too (doc/SPEC.md, 3.6). A guard without
+ * a mark would be damage: hence 3 before 4. */
 #include "veneer/data/materialize.h"
 
 #include "veneer/base/cleanup.h"
@@ -34,7 +40,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* One file while it is locked. */
+/* A file that is being filled. */
 struct filling {
 	struct materialize *w;
 	struct inode *i;
@@ -76,7 +82,7 @@ static int write_zeros(const struct filling *f, uint64_t off, uint64_t end)
 	return 0;
 }
 
-/* A block that is not own may hold what a server wrote before it was killed. */
+/* A block that is not own may hold data that a killed server wrote. */
 static int make_hole(const struct filling *f, uint64_t off, uint64_t end)
 {
 	off_t data = lseek(f->fd, (off_t)off, SEEK_DATA);
@@ -91,7 +97,7 @@ static int make_hole(const struct filling *f, uint64_t off, uint64_t end)
 	return errno == EOPNOTSUPP ? write_zeros(f, off, end) : -errno;
 }
 
-/* True: the data is there, and nothing was copied. */
+/* True: the data was cloned. */
 static bool clone_data(const struct filling *f, uint64_t off, uint64_t end)
 {
 	struct run run;
@@ -146,8 +152,8 @@ static uint64_t whole_block(uint64_t end, uint64_t limit)
 	return MIN(end, limit);
 }
 
-/* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like
- * one. */
+/* Make sure that a hole is one of the lower file, and not the missing end of a lower file that was
+ * truncated under the mount. */
 static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 {
 	int r = 0;
@@ -175,7 +181,7 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 	return r;
 }
 
-/* One step into [off, end), where no block is own: a hole of the lower's, or data. */
+/* Fill one piece of [off, end), where no block is own: a lower hole, or data. */
 static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64_t *ret_end)
 {
 	struct source *below = f->i->src.below;
@@ -244,7 +250,7 @@ static int fill_claimed(const struct filling *f, blk_t first, blk_t end)
 	return r;
 }
 
-/* Some block is not own. */
+/* Is a block of the range not own? */
 static int is_wanting(const struct filling *f, blk_t first, blk_t end)
 {
 	bool is_own;
@@ -275,7 +281,7 @@ static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 	return r ?: e;
 }
 
-/* A partial file about which nothing is wrong. */
+/* Is the file partial, undamaged, and not to be skipped? */
 static bool is_fit(const struct materialize *w, const struct inode *i)
 {
 	return i->src.id && !i->is_damaged && (w->takes_nameless || !inode_is_orphan(i));
@@ -296,7 +302,7 @@ static int measure(struct filling *f)
 	return 0;
 }
 
-/* At most a chunk. */
+/* Fills at most a chunk. */
 static int fill_chunk(struct filling *f, blk_t first, blk_t end)
 {
 	int r;
@@ -312,8 +318,8 @@ static int fill_chunk(struct filling *f, blk_t first, blk_t end)
 	return first < end ? fill_and_keep(f, first, end) : 0;
 }
 
-/* Reading may take long, and users of the file must not wait for it. What fails here fails there
- * again. */
+/* Read ahead without the lock: reading may take long, and users of the file must not wait for it.
+ * An error here is ignored, as fill_chunk meets it again. */
 static void warm(const struct filling *f, blk_t first, blk_t end)
 {
 	file_id_t id = f->i->src.id;
@@ -390,15 +396,16 @@ static int note_origin(struct union_fs *t, struct inode *i, int fd)
 	if (!path)
 		return i->lower ? -ENOMEM : 0;
 	origin_xattr_write(&t->style, fd, path);
-	/* Without it the next mount would show another number: better a partial file than that. */
+	/* Without the origin the next mount would show another inode number: rather keep the file
+	 * partial. */
 	return origin_xattr_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path)
 		       ? 0
 		       : -ENOSPC;
 }
 
-/* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be
- * settled: what was cut off before a server was killed is gone for good (cow.c does the same before
- * the file grows). */
+/* Under the lock. 1: nothing of the lower file shows. A clip past the end is settled first, as
+ * before a growth (cow_blocks_settle_clip): bytes cut off before a server was killed must not
+ * reappear. */
 static int is_complete(struct filling *f)
 {
 	struct mapfile *map = f->w->tree->map;
@@ -418,8 +425,7 @@ static int drop_mark(struct filling *f)
 	struct union_fs *t = f->w->tree;
 	struct inode *i = f->i;
 	const file_id_t id = i->src.id;
-	/* First the room: a mark that is gone while its entry stays is harmless, but the entry
-	 * would stay for long. */
+	/* Reserve room first: an entry without a mark is harmless, but would stay for long. */
 	int r = mapfile_reserve(t->map, 1);
 
 	if (r == 0 && !f->w->is_alone && !inode_is_orphan(i))
@@ -427,16 +433,15 @@ static int drop_mark(struct filling *f)
 	r = r ?: xattr_trust_unmark(f->fd);
 	if (r < 0)
 		return r;
-	/* In this order: a thread that has the number already, without the lock, finds that the map
-	 * does not know it any more, and looks again. What is below stays known: it is the
-	 * image's. */
+	/* Clear the id first: a thread that already read it without the lock finds no entry in the
+	 * map and looks again. `below` stays valid: the image owns it. */
 	i->src.id = 0;
 	r = mapfile_file_gone(t->map, id);
 	return r < 0 && r != -ENOENT ? r : 1;
 }
 
-/* Sync own blocks and their records. A mount that waits for no disk has them on their way there
- * before the mark's removal can be: after a power cut each block is old or new. */
+/* Sync own blocks and their records. A volatile mount only starts their writeback before it removes
+ * the mark: after a power cut each block is old or new. */
 static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
 	return w->is_alone || inode_is_orphan(i) ? 0
@@ -467,8 +472,8 @@ int materialize_finish(struct materialize *w, struct inode *i)
 	f.fd = upper_pin_writable(w->tree, i, &own);
 	if (f.fd < 0)
 		return f.fd;
-	/* All blocks that are own from here on were so before the sync: what is complete stays
-	 * complete, but for the end of a file that was just cut, which is nothing to lose. */
+	/* All blocks that are own from here on were own before the sync. A complete file stays
+	 * complete, except for the end of a file that was just cut, which is no loss. */
 	r = mapfile_is_complete(w->tree->map, i->src.id);
 	if (r == 0 && !w->is_alone) {
 		WRLOCK_SCOPE(&i->lock);

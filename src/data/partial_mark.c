@@ -34,7 +34,7 @@ int partial_mark_guard(const struct whiteout_style *style, int fd)
 {
 	int r = metacopy_guard_set(fd, metacopy_guard_for(style->has_trusted));
 
-	/* An upper on overlayfs itself, before Linux 6.7. */
+	/* Overlayfs as the upper refuses the attribute before Linux 6.7. */
 	if ((r == -EOPNOTSUPP || r == -EPERM) && style->has_trusted)
 		r = metacopy_guard_set(fd, METACOPY_GUARD_USER);
 	return r;
@@ -45,8 +45,8 @@ bool partial_mark_needs_no_guard(int r)
 	return r == -ENOSPC || r == -EDQUOT || r == -E2BIG || r == -EOPNOTSUPP || r == -EPERM;
 }
 
-/* Where only the guard has no room the file is changed all the same, as on a full disk; `veneer
- * check` tells. */
+/* If only the guard has no room, the change proceeds all the same, as on a full disk; `veneer
+ * check` reports it. */
 static int put_guard(struct union_fs *t, int fd)
 {
 	int r = partial_mark_guard(&t->style, fd);
@@ -80,8 +80,8 @@ int partial_mark_write(const struct whiteout_style *style, int fd, const struct 
 	return mode_relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 }
 
-/* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes
- * before the mark, the mark before the guard and the name. */
+/* Make a partial file: full size, no data, and a mark that names the file under its holes. The map
+ * entry comes before the mark, the mark before the guard and the name. */
 int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path,
 		      const struct stat *st, const struct stat *up)
 {
@@ -118,7 +118,8 @@ int partial_mark_make(struct union_fs *t, struct inode *i, int fd, bool has_path
 
 static int write_copy_mark(struct union_fs *t, int fd, const struct partial_xattr *m, uint64_t size)
 {
-	/* It is for good: nothing looks at who may write the file when that changes. */
+	/* The mark must be sealed for good: later changes of the file's owner or mode do not check
+	 * it. */
 	int r = partial_mark_write(&t->style, fd, m, false);
 
 	r = r ?: put_guard(t, fd);
@@ -146,11 +147,11 @@ int partial_mark_make_copy(struct union_fs *t, struct inode *i, int fd,
 	}
 	i->src.map = t->map;
 	i->src.below = c->src;
-	i->src.id = m.file_id; /* threads without the lock go by it */
+	i->src.id = m.file_id; /* threads without the lock test the id */
 	return r;
 }
 
-/* Of what this mount knows: the owner of the file may have written another since. */
+/* Write the mark from this mount's knowledge: the file's owner may have replaced the stored one. */
 static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_covered,
 			const struct stat *low)
 {
@@ -187,7 +188,7 @@ static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct 
 			    &low);
 }
 
-/* A copy of another file whose seal was lost, as by a tar without trusted.*. */
+/* Seal the mark of a copy of another file whose seal was lost, as by a tar without trusted.*. */
 static int fix_copy(struct union_fs *t, struct inode *i, int fd)
 {
 	struct image_entry *e;
@@ -195,7 +196,7 @@ static int fix_copy(struct union_fs *t, struct inode *i, int fd)
 	struct source *below;
 	int r = source_read_mark(fd, "", &m, NULL);
 
-	/* Without a file below it needs none. */
+	/* A copy without a lower file needs no seal. */
 	if (r != 1 || !m.is_copy || m.is_sealed || !t->style.has_trusted || !i->src.below)
 		return r;
 	r = image_lookup_path(t->image, m.path, &e) ?: image_source(t->image, e, &below);
@@ -208,10 +209,10 @@ int partial_mark_fix(struct union_fs *t, struct inode *i, const struct stat *att
 {
 	int fd, r;
 
-	/* A name means nothing to a file that says where its bytes are. */
+	/* Skip a copy of another file on a rename: its mark states the path of its bytes. */
 	if (i->type != DT_REG || !i->has_upper || (!i->lower && !attributes))
 		return 0;
-	/* A mark that was just taken away must not come back. */
+	/* Lock, so that a mark that was just removed does not come back. */
 	WRLOCK_SCOPE(&i->lock);
 	if (!i->src.id)
 		return 0;

@@ -24,12 +24,12 @@ int publish_link_fd(int fd, int dirfd, const char *name)
 		return 0;
 	if (errno != ENOENT && errno != EPERM)
 		return -errno;
-	/* Without CAP_DAC_READ_SEARCH the long way round is the allowed one. */
+	/* Without CAP_DAC_READ_SEARCH only the link by /proc is allowed. */
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
 
-/* The source of an entry: a nameless file (name NULL), a name that moves, or one that stays. */
+/* The source of an entry: a nameless file (name NULL), a name to move, or one to link (stays). */
 struct origin {
 	int fd;
 	int dirfd;
@@ -82,7 +82,8 @@ static int place(struct union_fs *t, struct inode *i, const struct origin *o, st
 		return dirfd;
 	version = upper_dir_version(d);
 	r = fstat(dirfd, &before) < 0 ? -errno : 0;
-	/* A name that nobody looked up yet must not be in the mirror before it is there. */
+	/* A moved copy enters the mirror first. A link comes second there: nobody may have looked
+	 * its name up yet, so the mirror must not have the name before the disk. */
 	if (r == 0)
 		r = o->stays ? make_entry(o, dirfd, name) : upper_dir_set(d, name, &up);
 	if (r == 0) {
@@ -91,8 +92,8 @@ static int place(struct union_fs *t, struct inode *i, const struct origin *o, st
 			unlinkat(dirfd, name, 0);
 		else if (r < 0)
 			upper_dir_remove(d, name);
-		/* Copying up is invisible: it does not change the directory's times, unless
-		 * something else did meanwhile. */
+		/* Copy-up must be invisible: restore the directory's times, unless another change
+		 * came between. */
 		if (r == 0 && upper_dir_version(d) == version + 1)
 			restore_times(dirfd, &before);
 	}
@@ -132,13 +133,13 @@ int publish_open_left(struct union_fs *t)
 		return steal_fd(&fd);
 	if (fd < 0 && errno != ENOTDIR && errno != ELOOP)
 		return -errno;
-	/* Others could put their files there for us to link. */
+	/* Others could put their files into it, and the mount would link them. */
 	if (unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, 0) < 0)
 		rmtree(t->upper->rootfd, PUBLISH_PENDING_NAME);
 	return -ENOENT;
 }
 
-/* Descriptor; -ENOENT where another one that was placed removed the directory meanwhile. */
+/* Descriptor; -ENOENT if a concurrent publish_all removed the directory meanwhile. */
 static int open_pending(struct union_fs *t)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -165,8 +166,8 @@ void publish_close(struct union_fs *t)
 		restore_times(t->upper->rootfd, &before);
 }
 
-/* While others change the root and look at its times. The last of several that are at it removes
- * the directory. */
+/* Other threads may change the root and read its times meanwhile. The last concurrent publish_all
+ * removes the directory. */
 static void leave_pending(struct union_fs *t)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -184,8 +185,8 @@ static void leave_pending(struct union_fs *t)
 		restore_times(t->upper->rootfd, &before);
 }
 
-/* The copy gets its name there. -EPERM where another's directory comes back as often as it is
- * removed. */
+/* Give the copy its name in the directory of pending copies. -EPERM if a directory of another owner
+ * reappears as often as it is removed. */
 static int enter_pending(struct union_fs *t, int fd, const char *temp, const char *pending,
 			 int *ret)
 {
@@ -217,7 +218,7 @@ static void take_back(struct union_fs *t, const struct hardlink_place *p)
 	if (fd < 0)
 		return;
 	x = mode_relax_begin(fd, "");
-	/* In this order: a thread that misses the entry and looks again sees the lower one. */
+	/* The mirror first: a thread that misses the entry and looks again sees the lower file. */
 	if (upper_listing(t, p->dir, &d) == 0)
 		upper_dir_remove(d, p->name);
 	unlinkat(fd, p->name, 0);

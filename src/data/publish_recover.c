@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Killed in here the next server begins again: a pending copy goes when it has all of its names,
- * and those that it has are no longer seen as the lower file's. */
+/* If the server is killed here, the next one begins again. A pending copy is removed when it has
+ * all its names, and those names no longer lead to the lower file. */
 #include "veneer/data/publish_recover.h"
 
 #include "veneer/base/cleanup.h"
@@ -18,7 +18,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The lower file that a pending copy stands for. 1; 0: it has no name yet, or does not say. */
+/* Find the lower file of a pending copy. 1; 0: the copy has no other name yet, or does not state
+ * it. */
 static int read_origin(struct union_fs *t, int dirfd, const char *name, struct image_entry **ret)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -34,7 +35,7 @@ static int read_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	x = mode_relax_begin(dirfd, name);
 	if (S_ISREG(st.st_mode))
 		r = source_read_mark(dirfd, name, &m, NULL);
-	/* A whole copy says it otherwise. */
+	/* A whole copy states it in the origin attribute. */
 	if (r == 0)
 		r = origin_xattr_read(dirfd, name, t->upper->is_doubted, origin);
 	else if (r == 1)
@@ -47,8 +48,7 @@ static int read_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	return r < 0 ? r : (*ret)->type == IFTODT(st.st_mode);
 }
 
-/* A node that only stands for the object while it gets its names: what the mirror needs to know of
- * it. */
+/* Give a pending copy its names. The stand-in inode holds the fields that the mirror needs. */
 static int finish(struct union_fs *t, int dirfd, const char *pending)
 {
 	struct inode stand_in = { 0 };
@@ -71,7 +71,7 @@ static int finish(struct union_fs *t, int dirfd, const char *pending)
 		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name,
 			 names.n);
 	hardlink_index_set_release(t, &names);
-	/* Sync names that were made before the server died, too. */
+	/* The sync also covers names that were made before the server died. */
 	if (r == 0 && t->can.wants_name_sync && !t->is_volatile && syncfs(dirfd) < 0)
 		r = -errno;
 	return r;

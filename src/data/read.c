@@ -39,7 +39,7 @@ int read_batch_add(struct read_batch *b, const struct run *run, void *dst)
 	return b->n == READ_BATCH ? read_batch_finish(b) : 0;
 }
 
-/* Nothing past a file's end is ever asked of it, so one that ends early was cut behind our back. */
+/* No read goes past a file's end: a file that ends early was truncated under the mount. */
 int read_batch_finish(struct read_batch *b)
 {
 	int r = 0;
@@ -126,7 +126,7 @@ ssize_t read_file(struct union_fs *t, struct inode *i, void *p, size_t len, off_
 	if (len > (size_t)(size - off))
 		len = (size_t)(size - off);
 	if (i->has_upper) {
-		/* Holds the descriptor for read_source, which knows no inodes. */
+		/* Pin the descriptor for read_source, which does not know inodes. */
 		r = upper_pin(t, i);
 		if (r < 0)
 			return r;
@@ -137,7 +137,7 @@ ssize_t read_file(struct union_fs *t, struct inode *i, void *p, size_t len, off_
 	return r < 0 ? r : (ssize_t)len;
 }
 
-/* Inside one run: the file of that layer knows its own holes. */
+/* Seek inside one run: the file of that layer knows its holes. */
 static off_t seek_in_run(const struct run *run, int whence)
 {
 	off_t end = (off_t)(run->off + run->len), pos;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of one read that are read together, into memory of the caller's; read.c's, for modules that
- * put a read together. */
+/* Runs that one read fetches together, into memory of the caller; for read.c and modules that
+ * assemble a read. */
 #pragma once
 
 #include "veneer/data/run.h"
@@ -8,17 +8,17 @@
 
 #define READ_BATCH 32 /* runs submitted together */
 
-/* Starts as { .n = 0 }; ends by read_batch_abandon, which after a finish has nothing to do. */
+/* Start with { .n = 0 }, end with read_batch_abandon, which does nothing after a finish. */
 struct read_batch {
 	struct ring_read reads[READ_BATCH];
 	struct source *srcs[READ_BATCH]; /* pinned */
 	size_t n;
 };
 
-/* Have the run read into dst by the next finish, which this may be; zeros are there at once. 0 or
- * -errno. */
+/* Queue the run to be read into dst by the next read_batch_finish, which a full batch calls here.
+ * Zeros are written at once. 0 or -errno. */
 int read_batch_add(struct read_batch *b, const struct run *run, void *dst);
-/* Read what was added. 0 or -errno; -EIO when a file ends before a run does. */
+/* Read the queued runs. 0 or -errno; -EIO if a file ends before a run does. */
 int read_batch_finish(struct read_batch *b);
-/* Let go of what was added and not read. */
+/* Unpin the queued runs that were not read. */
 void read_batch_abandon(struct read_batch *b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* First the range is laid out in segments, and what windows may serve is pinned. Then the windows
- * are filled, then what is left is read into the buffer, at its own place, several runs together. A
- * segment that a window does not serve in the end is read like the others. */
+/* Lays the range out in segments and pins the windows that may serve them. Then fills the windows
+ * and reads the other segments into the buffer, each at its offset, several runs together. A
+ * segment whose window failed is read too. */
 #include "veneer/data/read_plan.h"
 
 #include "read_batch.h"
@@ -13,15 +13,15 @@
 
 #include <stdatomic.h>
 
-/* Smaller requests cost as much by pread (measured), and a window is not mapped for them. Nor for
- * smaller runs of a request: their pages would be brought in without the kernel reading ahead, six
- * times as slowly (measured). */
+/* Smaller requests cost as much by pread (measured), so they map no window. Smaller runs of a
+ * request map none either: their pages would be read without the kernel's readahead, six times as
+ * slowly (measured). */
 #define PIECES_MIN (64u << 10)
-#define FILES_MAX  8 /* of a chain that are mapped; the others are read */
+#define FILES_MAX  8 /* files of a chain that are mapped; the others are read */
 
 struct segment {
 	struct run run;
-	bool is_rest; /* run.src is not one file but all there is below */
+	bool is_rest; /* run.src stands for the whole rest of the chain */
 	struct mmap_cache_part *part; /* NULL: to be read */
 };
 
@@ -32,7 +32,7 @@ struct lower {
 };
 
 struct layout {
-	struct source *upper; /* not to be mapped: its blocks change; NULL: none */
+	struct source *upper; /* never mapped, as its blocks change; NULL: none */
 	struct read_plan *pieces;
 	struct segment segments[READ_PLAN_MAX];
 	size_t n;
@@ -55,7 +55,7 @@ static struct lower *lower_of(struct layout *l, struct source *src)
 	w->file.owner = src->layer;
 	fd = source_pin(src);
 	w->file.fd = fd < 0 ? -1 : fd;
-	/* Asked for each time: a file that was cut must not be sent from a mapping. */
+	/* Stat for each request: a truncated file must not be sent from a mapping. */
 	if (fd < 0 || fstat(fd, &w->file.st) < 0)
 		w->file.st.st_size = 0;
 	else
@@ -76,7 +76,7 @@ static void append(struct layout *l, const struct run *run, struct mmap_cache_pa
 	l->segments[l->n++] = (struct segment){ .run = *run, .part = part };
 }
 
-/* One run: as many windows as it touches, and a read for what they do not cover. */
+/* Split one run into the windows that it touches, and a read for the rest. */
 static void lay_run(struct layout *l, struct run run)
 {
 	const bool is_for_windows = run.src && run.src != l->upper && run.src->layer->is_mappable &&
@@ -84,7 +84,7 @@ static void lay_run(struct layout *l, struct run run)
 	struct lower *w = is_for_windows ? lower_of(l, run.src) : NULL;
 	struct read_plan *p = l->pieces;
 
-	/* Keep one place for this run's end and one for the rest of the request. */
+	/* Keep one segment for this run's end and one for the rest of the request. */
 	while (w && run.len && l->n < READ_PLAN_MAX - 2 &&
 	       run.off + run.len <= (uint64_t)w->file.st.st_size) {
 		struct mmap_cache_part *part = &p->windows[p->nwindows];
@@ -123,7 +123,7 @@ static int lay_out(struct layout *l, struct source *top, size_t len, uint64_t of
 	return 0;
 }
 
-/* The segments that no window serves, into buf, which stands for the file from off on. */
+/* Read the segments without a window into buf, whose first byte is the file's at off. */
 static int read_left(struct layout *l, char *buf, uint64_t off)
 {
 	struct read_batch b = { .n = 0 };
@@ -185,7 +185,7 @@ static int shared_sb(struct source *top, struct source *upper, char *buf, size_t
 	return 0;
 }
 
-/* The bytes of a plain lower file that there are of these. */
+/* The number of bytes that a plain lower file has in the range. */
 static ssize_t clip_plain(struct source *src, size_t len, off_t off)
 {
 	struct stat st;
@@ -214,7 +214,7 @@ static ssize_t clip_partial(struct union_fs *t, struct inode *i, size_t len, off
 	return len < (size_t)(size - off) ? (ssize_t)len : (ssize_t)(size - off);
 }
 
-/* -EAGAIN: nothing here for windows. */
+/* -EAGAIN: no window can serve this file. */
 static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off,
 			   struct read_plan *ret)
 {
@@ -223,14 +223,14 @@ static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_
 
 	if (n < 0)
 		return n;
-	/* On a remote file system each question is a round trip, and the answer is known. */
+	/* On a remote filesystem the stat below is a round trip, and its answer is not needed. */
 	if (source_is_plain(top) && (i->has_upper || !top->layer->is_mappable))
 		return -EAGAIN;
 	n = source_is_plain(top) ? clip_plain(top, len, off) : clip_partial(t, i, len, off);
 	if (n <= 0)
 		return n;
 	if (i->has_upper) {
-		/* Holds the descriptor for modules that know no inodes. */
+		/* Pin the descriptor for modules that do not know inodes. */
 		int fd = upper_pin(t, i);
 
 		if (fd < 0)

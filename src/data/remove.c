@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* State that a server leaves when it is killed after each step; replay_remove completes it.
  *
- * in lower layers    1. other names of the file copied up (copyup.c)
+ * in lower layers    1. other names of the file copied up (copyup_settle_links)
  *                    2. a whiteout made: done
  * in the upper       1. unlinked; a directory that only looks empty moved to the work directory,
  *                       which the next mount empties: done
- * in both, device    1. exchanged with a whiteout in one step, by the rename itself or one made
- *                       before: done
- * in both, .wh.NAME  1. the whiteout put there: it is gone, what it hides is not
- *                    2. that moved to the work directory: done */
+ * in both, device    1. exchanged in one step with a whiteout, which the rename itself or an
+ *                       earlier step makes: done
+ * in both, .wh.NAME  1. the whiteout placed: the name is gone, the entry that it hides is not
+ *                    2. that entry moved to the work directory: done */
 #include "veneer/data/remove.h"
 
 #include "veneer/base/cleanup.h"
@@ -41,7 +41,8 @@ int remove_make_whiteout(struct union_fs *t, int dirfd, const char *name)
 	if (t->style.has_device && errno == EMLINK)
 		unlinkat(t->workfd, SHARED_WHITEOUT, 0);
 	r = whiteout_make(&t->style, dirfd, name);
-	/* For the next one; without it the next one is an inode of its own. */
+	/* Share this inode with the next whiteout; if the link fails, that one gets its own
+	 * inode. */
 	if (r == 0 && t->style.has_device && linkat(dirfd, name, t->workfd, SHARED_WHITEOUT, 0) < 0)
 		return 0;
 	return r;
@@ -74,8 +75,8 @@ int remove_unseen(struct union_fs *t, int dirfd, const char *name)
 	return 0;
 }
 
-/* A whiteout in two steps: what can fail for want of room is done first, in the work directory. A
- * name that was prepared and not placed stays there and is removed with it. */
+/* Make a whiteout in two steps: the one that can fail for lack of room comes first, in the work
+ * directory. A whiteout that is never placed is removed with the work directory. */
 static int prepare_whiteout(struct union_fs *t, char temp[32])
 {
 	int fd;
@@ -122,14 +123,13 @@ void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, b
 {
 	if (has_gone && r->is_last)
 		inode_note_gone(t, i);
-	/* The inode number belongs to no other file as long as the directory is held. */
+	/* While the directory is held, no other file gets its inode number. */
 	if (has_gone && i->type == DT_DIR && i->has_upper)
 		quota_gone(t->quota, i->upper_ino);
 	upper_let_go(t, i);
 }
 
-/* Take the upper entry away and leave a whiteout in its place, in one step where the file system
- * can. */
+/* Replace the upper entry by a whiteout, in one step if the filesystem can. */
 static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, char temp[32])
 {
 	char white[32];
@@ -147,7 +147,8 @@ static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, ch
 			strcpy(temp, white);
 		return r;
 	}
-	/* The whiteout first: from then on the name is gone, whatever becomes of what it hides. */
+	/* The whiteout first: it hides the name, whether or not the entry can then be moved
+	 * away. */
 	r = place_whiteout(t, white, dirfd, name);
 	if (r == 0) {
 		r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
@@ -157,7 +158,7 @@ static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, ch
 	return r;
 }
 
-/* Remove what is seen at name: what state says of it was read with the directory held. */
+/* Remove the visible entry at name. The caller read state with the directory held. */
 static int remove_entry(struct union_fs *t, struct inode *parent, const char *name,
 			const struct lookup_state *state, bool is_dir)
 {
@@ -182,7 +183,7 @@ static int remove_entry(struct union_fs *t, struct inode *parent, const char *na
 		r = swap_for_whiteout(t, dirfd, name, temp);
 	} else if (unlinkat(dirfd, name, is_dir ? AT_REMOVEDIR : 0) < 0) {
 		r = -errno;
-		/* Empty to the eye: whiteouts, or an opaque mark, are left in it. */
+		/* The directory looks empty: only whiteouts or an opaque mark are in it. */
 		if (is_dir && (r == -ENOTEMPTY || r == -EEXIST)) {
 			upper_temp_name(t, temp);
 			r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
@@ -220,8 +221,8 @@ int remove_leftover(struct union_fs *t, struct inode *parent, const char *name)
 
 	if (r < 0)
 		return r;
-	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too
-	 * many. */
+	/* Visible: an entry that a whiteout was to hide, the other half of an exchange, or a
+	 * surplus link. */
 	if (state.where != LOOKUP_NOWHERE)
 		return remove_entry(t, parent, name, &state,
 				    state.where == LOOKUP_UPPER && state.up.type == DT_DIR);
@@ -259,8 +260,9 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 		r = -ENOENT;
 	if (r < 0)
 		return r;
-	/* The kernel looked the name up, so the inode is known; but one of several names may have
-	 * been told to it by a server that is dead. What cannot be looked at nobody has open. */
+	/* The kernel looked the name up, so the inode is usually known. A dead server may have told
+	 * the kernel one of several names, though. If the lookup fails, nobody has the file
+	 * open. */
 	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
 		intent_log_about(INTENT_NOTHING, INTENT_NOTHING);
 		r = remove_entry(t, parent, name, &state, is_dir);
@@ -276,8 +278,8 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 	if (r == 0)
 		r = copyup_settle_links(t, i);
 	if (r == 0) {
-		/* Keeps a write to the open file from being copied up to a name that is going
-		 * away. */
+		/* The lock keeps a write to the open file from copying it up to a name that is
+		 * being removed. */
 		rwlock_wrlock(&i->lock);
 		if (state.where == LOOKUP_LOWER && i->has_upper)
 			r = lookup_state(t, parent, name, &state);

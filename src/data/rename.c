@@ -2,18 +2,18 @@
 /* State that a server leaves when it is killed after each step. replay_rename finishes from step 5
  * on; before it begins again.
  *
- * 1. both directories and the source copied up (copyup.c)
- * 2. path in the source's mark; redirect, which says where the directory is merged from already;
- *    opaque mark, on what has nothing beneath: nothing changes by them
- * 3. a whiteout made for the old name, if the rename itself cannot: beside it, hidden. Taken away
- *    by the next rename of that name
- * 4. target hidden by ".wh.NAME": what that hides taken away. A file: linked there, still hidden. A
- *    directory: an empty one put there, and seen once the whiteout is away; nobody can have made it
- *    but us, as the kernel knows of none
- * 5. renamed; or exchanged with a whiteout, or with a directory that only looks empty, which is
- *    then seen at the old name; or the ".wh.NAME" away, and the file has both names. If step 3 was
- *    needed, what is below the old name is seen
- * 6. the old name hidden, and what is left there moved to the work directory: done
+ * 1. Both directories and the source are copied up (copyup_inode).
+ * 2. The source's mark gets a path. A directory gets a redirect to its present lower directory, or
+ *    without one an opaque mark. Nothing changes by these.
+ * 3. If the rename itself cannot make the whiteout for the old name, one is made beside it, hidden.
+ *    The next rename of that name removes it.
+ * 4. If ".wh.NAME" hides the target: the object that it hides is removed. A file is linked there,
+ *    still hidden. A directory needs an empty one there, visible once the whiteout is removed: only
+ *    a server can have made that one, as the kernel knows of none.
+ * 5. Renamed; or exchanged with a whiteout, or with a directory that only looks empty, which is
+ *    then visible at the old name; or ".wh.NAME" is removed, and the file has both names. If step 3
+ *    was needed, the lower entry of the old name shows.
+ * 6. The old name is hidden, and an object left there moved to the work directory: done.
  *
  * An exchange is one step. */
 #include "veneer/data/rename.h"
@@ -40,13 +40,13 @@
 
 #define ATTR_SAFE_MAX 255 /* bytes */
 
-/* One end of a rename: a name and what is known of it. */
+/* One end of a rename: a name and its state. */
 struct end {
 	struct inode *dir;
 	const char *name;
 	struct lookup_state state;
 	struct upper_dir *listing;
-	struct inode *inode; /* referenced; NULL: nothing there, or not known */
+	struct inode *inode; /* referenced; NULL: no entry */
 	int dirfd; /* pinned while >= 0 */
 };
 
@@ -81,18 +81,18 @@ static void end_release(struct union_fs *t, struct end *e)
 		inode_unref(t, e->inode);
 }
 
-/* Refuse a move whose origin cannot be written: EXDEV, upon which mv(1) copies. */
+/* Refuse a move whose origin cannot be written: EXDEV makes mv(1) copy. */
 static int refuse_move(struct inode *i, int r)
 {
 	_cleanup_(freep) char *path = r == -ENOSPC ? image_path(i->lower) : NULL;
 
-	/* ext4 says ENOSPC of what does not fit beside an inode's other attributes. */
+	/* ext4 returns ENOSPC for an attribute that does not fit beside the inode's others. */
 	if (path && strlen(path) > ATTR_SAFE_MAX)
 		r = -E2BIG;
 	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
 }
 
-/* Have the directory say where it came from: what is merged into it from below does not move with
+/* Record the original path in the directory: the lower directory merged into it does not move with
  * it. */
 static int set_redirect(struct union_fs *t, struct inode *i, int fd)
 {
@@ -103,7 +103,7 @@ static int set_redirect(struct union_fs *t, struct inode *i, int fd)
 	return whiteout_set_redirect(&t->style, fd, path);
 }
 
-/* A file in it may say so, which must not change its times. */
+/* The opaque mark may be a file in the directory, which must not change its times. */
 static int set_opaque(struct union_fs *t, int fd)
 {
 	struct timespec times[2];
@@ -114,7 +114,7 @@ static int set_opaque(struct union_fs *t, int fd)
 		return r;
 	times[0] = st.st_atim;
 	times[1] = st.st_mtim;
-	/* Rename it also where its times cannot be set back. */
+	/* Proceed even if the times cannot be restored. */
 	utimensat(fd, "", times, AT_EMPTY_PATH);
 	return 0;
 }
@@ -125,7 +125,7 @@ static int prepare_directory(struct union_fs *t, struct inode *i, const struct e
 	bool lies_over_dir = to->state.below && to->state.below->type == DT_DIR;
 	int fd, r = 0;
 
-	/* A program that reads the upper raw finds the content and no redirects. */
+	/* Programs that read the raw upper expect content and no redirects. */
 	if (i->lower && (t->copies_whole || t->has_no_redirects))
 		return -EXDEV;
 	if (!i->lower && !lies_over_dir)
@@ -142,7 +142,7 @@ static int prepare_directory(struct union_fs *t, struct inode *i, const struct e
 	return r;
 }
 
-/* Make the inode of one end ready to stand at the other. */
+/* Prepare the inode of one end for its place at the other. */
 static int prepare_move(struct union_fs *t, struct inode *i, const struct end *to)
 {
 	struct copyup_change change = { .keeps_content = true, .moves = true };
@@ -164,7 +164,7 @@ static struct upper_dir_entry upent_of(const struct inode *i, const struct end *
 					 .is_below = at->state.below != NULL };
 }
 
-/* Remove ".wh.NAME": the name is taken again. */
+/* Remove ".wh.NAME": the name is in use again. */
 static int unhide(const struct end *e)
 {
 	char hidden[NAME_MAX + 1];
@@ -175,9 +175,9 @@ static int unhide(const struct end *e)
 	return unlinkat(e->dirfd, hidden, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* How the source's name is hidden when something is below it: by the rename itself, or by a
- * whiteout that was made before, under a reserved name of the same directory that is at least as
- * long: nothing can fail for want of room once the file has moved. */
+/* Hides the source's name if there is a lower entry: by the rename itself, or by a whiteout made
+ * before under a reserved name of the same directory. That name is at least as long, so that
+ * nothing can fail for lack of room once the file has moved. */
 struct hiding {
 	unsigned flags; /* RENAME_WHITEOUT or 0 */
 	char temp[NAME_MAX + 1]; /* "" if none is needed */
@@ -197,7 +197,7 @@ static int hiding_prepare(struct union_fs *t, const struct end *from, struct hid
 	if (!t->style.has_device && strlen(from->name) + WHITEOUT_PREFIX_LEN > NAME_MAX)
 		return -ENAMETOOLONG;
 	remove_beside_name(from->name, h->temp);
-	unlinkat(from->dirfd, h->temp, 0); /* of a server that was killed */
+	unlinkat(from->dirfd, h->temp, 0); /* a leftover of a killed server */
 	if (t->style.has_device)
 		return mknodat(from->dirfd, h->temp, S_IFCHR, 0) < 0 ? -errno : 0;
 	fd = openat(from->dirfd, h->temp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
@@ -235,8 +235,8 @@ static bool is_hidden_by_file(const struct end *e)
 	return e->state.is_whiteout && whiteout_is_by_name(e->dirfd, e->name);
 }
 
-/* The old directory (or whiteout) of the target's place was exchanged into the source's place: take
- * it away, and hide what is below the source's name if there is anything. */
+/* An exchange has moved the target's old directory or whiteout to the source's name. Remove it, and
+ * hide the lower entry of the source's name, if any. */
 static int dispose_exchanged(struct union_fs *t, const struct end *from, const struct hiding *h)
 {
 	char temp[32];
@@ -257,9 +257,9 @@ static int dispose_exchanged(struct union_fs *t, const struct end *from, const s
 	return r;
 }
 
-/* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it,
- * take that away, and then rename over it. A server that is killed leaves an empty directory at the
- * most. What ".wh.NAME" hides there so far goes first. */
+/* A directory cannot have two names. First put an empty one where ".wh.NAME" hides it, remove the
+ * whiteout, and then rename over it. A killed server leaves at most an empty directory. Any object
+ * that ".wh.NAME" hides there is removed first. */
 static int unhide_for_directory(struct union_fs *t, const struct end *to)
 {
 	_cleanup_(closep) int fd = -1;
@@ -303,9 +303,9 @@ static int move_directory(struct union_fs *t, const struct end *from, const stru
 	return 0;
 }
 
-/* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone:
- * have it at both until the whiteout is away. What the whiteout hides so far, perhaps our own of an
- * attempt that was cut off, goes first. */
+/* While ".wh.NAME" exists, a file that moves to NAME would be seen at neither name. So link it
+ * there until the whiteout is removed. Any object that the whiteout hides, perhaps of an
+ * interrupted attempt, is removed first. */
 static int move_file_unhidden(struct union_fs *t, const struct end *from, const struct end *to,
 			      const struct hiding *h)
 {
@@ -341,7 +341,7 @@ static int move_file(struct union_fs *t, const struct end *from, const struct en
 	return 0;
 }
 
-/* Before it moves, as hardlink_index_find must find it at every moment. */
+/* Call before the move: hardlink_index_find must find the directory at every moment. */
 static int note_moving(struct union_fs *t, struct inode *i)
 {
 	return i->type == DT_DIR && i->lower ? hardlink_index_note_moved(t, i) : 0;
@@ -352,9 +352,8 @@ static int note_moved(struct union_fs *t, struct inode *i)
 	return i->type == DT_DIR ? hardlink_index_scan_again(t, i) : 0;
 }
 
-/* Follow a move that has happened: nothing may undo it any more, and what is in memory follows. A
- * name that could not be hidden shows what is below it again: one file too many is no loss, but it
- * is worth a line. */
+/* Update memory after a move on disk, which nothing may undo any more. If the old name cannot be
+ * hidden, its lower entry shows again: a surplus file is no loss, but is logged. */
 static int follow_move(struct union_fs *t, struct end *from, struct end *to, const struct hiding *h)
 {
 	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
@@ -364,12 +363,11 @@ static int follow_move(struct union_fs *t, struct end *from, struct end *to, con
 	if (hidden < 0)
 		log_error("%s: %s was renamed, and what is below its old name is seen again: %s",
 			  t->upper->path, from->name, strerror(-hidden));
-	/* After a move by way of a link the old name is still there; a whiteout device went over
-	 * it. */
+	/* After a move by a link the old name still exists; a whiteout device has replaced it. */
 	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)
 		unlinkat(from->dirfd, from->name, 0);
-	/* The new name last: hardlink_index_find, which does not wait for us, must find this inode
-	 * there and make no other. */
+	/* The new name comes last: hardlink_index_find, which does not wait for the rename, must
+	 * find this inode there and make no other. */
 	if (!from->state.below || hidden < 0)
 		upper_dir_remove(from->listing, from->name);
 	else if (upper_dir_set(from->listing, from->name, &whiteout) < 0)
@@ -395,7 +393,7 @@ static int replace_locked(struct union_fs *t, struct end *from, struct end *to)
 		r = hiding_prepare(t, from, &h);
 	if (r < 0)
 		return r;
-	/* Nothing may fail any more once it has moved. */
+	/* Reserve before the move: nothing may fail after it. */
 	r = upper_dir_reserve(to->listing, to->name, to->state.below != NULL, &is_new);
 	if (r < 0) {
 		hiding_abandon(from, &h);
@@ -434,11 +432,11 @@ static int replace(struct union_fs *t, struct end *from, struct end *to) UNCHECK
 		r = copyup_settle_links(t, to->inode);
 	if (r < 0)
 		return r;
-	/* Pin it, so that its users need not look for it between two names. */
+	/* Pin the source, so that its users need not look for it between two names. */
 	r = upper_pin(t, from->inode);
 	if (r < 0)
 		return r;
-	/* Keeps the victim, if it is open, from being copied up to this name meanwhile. */
+	/* The lock keeps an open victim from being copied up to this name meanwhile. */
 	if (to->inode)
 		rwlock_wrlock(&to->inode->lock);
 	r = replace_locked(t, from, to);
@@ -461,7 +459,7 @@ static int exchange(struct union_fs *t, struct end *a, struct end *b)
 		r = note_moving(t, b->inode);
 	if (r < 0)
 		return r;
-	/* After the copy-up, which may have given them other numbers. */
+	/* Take the numbers after the copy-up, which may have changed them. */
 	at_a = upent_of(b->inode, a);
 	at_b = upent_of(a->inode, b);
 	intent_log_about(inode_for_intent(a->inode), inode_for_intent(b->inode));
@@ -486,8 +484,8 @@ int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_n
 	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
 	int r = create_check_name(name) ?: inode_reserve(t);
 
-	/* RENAME_WHITEOUT asks for a whiteout that can be seen, which there is none of in a mount.
-	 * A union on top would take success for one. */
+	/* RENAME_WHITEOUT asks for a visible whiteout, which a mount cannot show. A union on top
+	 * would take success for one. */
 	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
 		return -EINVAL;
 	if (r == 0)
@@ -500,8 +498,8 @@ int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_n
 		r = -EEXIST;
 	if (r == 0 && (flags & RENAME_EXCHANGE) && !to.inode)
 		r = -ENOENT;
-	/* Two names of one file stay: the kernel sees to that itself, but takes one with two node
-	 * ids for two. */
+	/* Two names of one file stay. The kernel checks that itself, but takes a file with two node
+	 * ids for two files. */
 	if (r == 0 && from.inode != to.inode)
 		r = flags & RENAME_EXCHANGE ? exchange(t, &from, &to) : replace(t, &from, &to);
 	if (from.dirfd >= 0 && to.dirfd >= 0) {

@@ -4,12 +4,12 @@
  *
  * create    the name is there: it is completed (create_again)
  * link      the name is there and is the file
- * remove    the name is gone: what a ".wh.NAME" hides there is taken away too
- * rename    the file is at its new name, by its number in the upper: what is left at the old one
- *           goes, and is hidden. It is not there: begin again
+ * remove    the name is gone: an entry that a ".wh.NAME" hides there is removed too
+ * rename    the file is at its new name, by its number in the upper: an entry left at the old one
+ *           is removed, and the name hidden. Otherwise begin again
  * exchange  each is at the other's place, or begin again
  *
- * A death in here is like a death in the first attempt: each step leaves a state of that list. */
+ * A death during replay is like one in the first attempt: each step leaves a state of that list. */
 #include "veneer/data/replay.h"
 
 #include "veneer/base/cleanup.h"
@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* Stat the upper's entry at a name, whether it is seen or not. st_ino 0: nothing. */
+/* Stat the upper's entry at a name, seen or hidden. st_ino 0: there is none. */
 static int stat_upper(struct union_fs *t, struct inode *dir, const char *name, struct stat *ret)
 {
 	int fd, r = 0;
@@ -72,7 +72,7 @@ int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const
 	if (!i->has_upper || st.st_ino != i->upper_ino)
 		return create_link(t, i, parent, name, ret_st);
 	r = lookup_name(t, parent, name, &there, ret_st);
-	/* Not seen yet: it is hidden. */
+	/* The link is still hidden by a whiteout. */
 	if (r == -ENOENT)
 		return create_link(t, i, parent, name, ret_st);
 	if (r < 0)
@@ -96,7 +96,7 @@ static int look_at_move(struct union_fs *t, struct move *m)
 	return r < 0 ? r : stat_upper(t, m->to, m->to_name, &m->at_to);
 }
 
-/* The table still has the inode at its old name. */
+/* Move the name in the inode table, if the inode still has its old one. */
 static void move_name(struct union_fs *t, const struct intent *n, const struct move *m)
 {
 	struct inode *i;
@@ -108,7 +108,7 @@ static void move_name(struct union_fs *t, const struct intent *n, const struct m
 	inode_unref(t, i);
 }
 
-/* Show the inode at its new name in the mirror, too. */
+/* Enter the inode at its new name in the mirror, too. */
 static int show_moved(struct union_fs *t, const struct move *m)
 {
 	struct upper_dir_entry up = { .ino = m->at_to.st_ino, .type = IFTODT(m->at_to.st_mode) };
@@ -135,7 +135,7 @@ static int unhide_moved(struct union_fs *t, const struct move *m)
 	return r;
 }
 
-/* The whiteout that was made for the old name and not put there. */
+/* Remove a whiteout that was made for the old name and not placed. */
 static void drop_beside(struct union_fs *t, const struct move *m)
 {
 	char beside[NAME_MAX + 1];
@@ -214,15 +214,15 @@ int replay_rename(struct union_fs *t, const struct intent *n, const struct repla
 	if (n && n->is_begun && !(flags & RENAME_EXCHANGE) && n->from.upper_ino &&
 	    m.at_to.st_ino == n->from.upper_ino)
 		return finish_move(t, n, &m);
-	/* The kernel has seen to it that nothing is there; what is, is the empty directory that a
-	 * server put there. */
+	/* With RENAME_NOREPLACE the kernel has checked that the name is free. An entry there is the
+	 * empty directory of a dead server. */
 	return rename_entry(t, m.from, m.from_name, m.to, m.to_name,
 			    flags & ~(unsigned)RENAME_NOREPLACE);
 }
 
 /* ---- attributes ---- */
 
-/* True: a server came so far before. */
+/* True: a server reached this step before. */
 static bool note_attr(struct union_fs *t, struct inode *i, struct intent *n, const char *name)
 {
 	if (!n || n->is_begun)
@@ -277,7 +277,8 @@ void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool ke
 		intent_log_mark(n);
 		return;
 	}
-	/* Unless it got another mode, or other capabilities, or another change is under way. */
+	/* Restore only if the file got no other mode or capability since, and no other change is
+	 * under way. */
 	if (s->is_disturbed)
 		n->mode = n->capability_len = 0;
 	if (n->mode && lookup_stat(t, i, &st) == 0 &&
@@ -308,7 +309,7 @@ static void collect(struct intent *n, void *arg)
 		p->v[p->n++] = n;
 }
 
-/* The directory of one end; NULL: the kernel has forgotten it, so the request was answered. */
+/* The directory of one end. NULL: the kernel has forgotten it, so the request was answered. */
 static struct inode *directory_of(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = inode_get(t, e->parent);
@@ -316,7 +317,7 @@ static struct inode *directory_of(struct union_fs *t, const struct intent_end *e
 	return i && i->type == DT_DIR && *e->name ? i : NULL;
 }
 
-/* Directories that were moved above it have their new names by now. */
+/* Moves of directories above it are settled by now. */
 static struct inode *restored_directory(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = directory_of(t, e);
@@ -324,7 +325,7 @@ static struct inode *restored_directory(struct union_fs *t, const struct intent_
 	return i && lookup_restore(t, i) == 0 ? i : NULL;
 }
 
-/* Is the node the directory of that end, or above it, as far as the table knows? */
+/* Is the node the directory of that end, or one above it, according to the table? */
 static bool is_above(struct union_fs *t, uint64_t node, const struct intent_end *e)
 {
 	struct inode *i = node ? directory_of(t, e) : NULL, *parent;
@@ -342,7 +343,7 @@ static bool is_above(struct union_fs *t, uint64_t node, const struct intent_end 
 	return is_found;
 }
 
-/* A directory is found by its name: one that was moved first, then what was done beneath it. */
+/* A directory is found by its name: settle its move before operations beneath it. */
 static bool waits_for(struct union_fs *t, const struct intent *n, const struct intent *other)
 {
 	if (other == n || other->kind == INTENT_REMOVE)
@@ -364,7 +365,7 @@ static struct intent *take_next(struct pending *p)
 			break;
 	}
 	if (k == p->n)
-		k = 0; /* cannot be: nothing is above itself */
+		k = 0; /* impossible: no directory is above itself */
 	n = p->v[k];
 	p->v[k] = p->v[--p->n];
 	return n;

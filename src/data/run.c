@@ -43,7 +43,7 @@ int run_find(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 			len = clip - off;
 		s = s->below;
 	}
-	/* Nothing is to be seen from below where there is no lower file. */
+	/* A partial file without a lower file must show nothing below. */
 	if (!s)
 		return -EUCLEAN;
 	*ret = (struct run){ .src = s, .off = off, .len = len };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Goes through the directories that the snapshots show together. What a name is there, and what it
- * stands over in the tree below, is asked of each layer by its path: the image of the stack would
- * keep all of it. */
+/* Walks the directories that the snapshots show together. The entry of each name, and the lower
+ * entry below it, come from each layer by path: the image of the stack would keep all of them in
+ * memory. */
 #include "veneer/data/snapshot_merge.h"
 
 #include "snapshot_merge_file.h"
@@ -24,12 +24,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the snapshots show at a path. */
+/* The entry that the snapshots show at a path. */
 struct found {
-	enum path_resolve_kind kind; /* ABSENT: nothing, or what is below */
+	enum path_resolve_kind kind; /* ABSENT: none in the snapshots; the tree below shows */
 	size_t idx; /* the topmost layer that has it */
 	char path[PATH_MAX]; /* in that layer */
-	bool has_below; /* and of a directory: it is merged with that */
+	bool has_below; /* the tree below shows through; a directory is merged with it */
 	char below[PATH_MAX]; /* in the tree that they stand on */
 };
 
@@ -45,7 +45,7 @@ struct merger {
 	struct layer *const *layers;
 	size_t n;
 	struct snapshot_merge_files files;
-	struct directory *dirs; /* all, those above before those in them */
+	struct directory *dirs; /* all; a parent before its children */
 	size_t ndirs, cap;
 };
 
@@ -68,7 +68,7 @@ static int look(const struct merger *g, const char *path, struct found *ret)
 			ret->idx = k;
 			strcpy(ret->path, here);
 		}
-		/* What is no directory hides all below it, and is not merged with it. */
+		/* An entry other than a directory hides everything below. */
 		ret->has_below = s.has_below && (s.kind == PATH_RESOLVE_ABSENT ||
 						 s.kind == PATH_RESOLVE_DIRECTORY);
 		if (!ret->has_below)
@@ -79,7 +79,7 @@ static int look(const struct merger *g, const char *path, struct found *ret)
 	return 0;
 }
 
-/* What is at a path of the tree below. PATH_RESOLVE_ABSENT: nothing. */
+/* Find the entry at a path of the tree below. PATH_RESOLVE_ABSENT: there is none. */
 static int look_below(const struct merger *g, const char *path, enum path_resolve_kind *ret)
 {
 	char here[PATH_MAX];
@@ -110,28 +110,29 @@ static int join(const char *dir, const char *name, char ret[PATH_MAX])
 		       : -ENAMETOOLONG;
 }
 
-/* Where a name of a directory stands by its place. NULL: over nothing. */
+/* The path in the tree below that a name covers by its place. NULL: none. */
 static const char *place_below(const struct directory *d, const char *name, char buf[PATH_MAX])
 {
 	return d->below && join(d->below, name, buf) == 0 ? buf : NULL;
 }
 
-/* ---- what is no regular file ---- */
+/* ---- objects other than regular files ---- */
 
 static int add_whiteout(struct merger *g, const struct directory *d, int dirfd, const char *name)
 {
 	char buf[PATH_MAX];
 	int r;
 
-	/* Also over nothing: the layers below may have been given wrongly. */
+	/* Write the whiteout even if it covers nothing now: the lower layers may have been given
+	 * wrongly. */
 	if (!place_below(d, name, buf))
 		return 0;
-	/* One by name may be there: two layers hid it. */
+	/* A whiteout by name may exist: two layers hid the name. */
 	r = whiteout_make(g->m->style, dirfd, name);
 	return r == -EEXIST ? 0 : r;
 }
 
-/* Takes the strings over, also on failure. has_below: d.below was to be given. */
+/* Takes the strings over, also on failure. has_below: d.below must not be NULL. */
 static int push(struct merger *g, struct directory d, bool has_below)
 {
 	if (d.path && d.there && !d.below == !has_below &&
@@ -145,7 +146,7 @@ static int push(struct merger *g, struct directory d, bool has_below)
 	return -ENOMEM;
 }
 
-/* fd: a directory that is merged with none below, or what is no regular file. */
+/* fd: a directory that is not merged with one below, or an object other than a regular file. */
 static int note_number(struct merger *g, const struct found *f, int fd)
 {
 	char path[PATH_MAX];
@@ -168,12 +169,12 @@ static int make_symlink(int from, int dirfd, const char *name)
 	return symlinkat(target, dirfd, name) < 0 ? -errno : 0;
 }
 
-/* A symlink, socket, fifo or device while it is merged. */
+/* A symlink, socket, fifo or device that is being merged. */
 struct node {
 	const struct found *found;
 	int from;
 	struct stat st;
-	int dirfd; /* of the new one */
+	int dirfd; /* of the new layer */
 	const char *dir; /* its path there */
 	const char *name;
 };
@@ -195,12 +196,13 @@ static int finish_node(struct merger *g, const struct node *o)
 	return r ?: snapshot_merge_attributes(o->from, &o->st, fd);
 }
 
-/* A new inode that says which number it shows, which only an attribute of root's can, on these. */
+/* Make a new inode. Only a trusted attribute can state the inode number that such an object
+ * shows. */
 static int copy_node(struct merger *g, const struct node *o)
 {
 	int r = make_node(o);
 
-	/* Not every root may make devices. */
+	/* root may lack the permission to make devices. */
 	if (r == -EPERM)
 		return snapshot_links_make(g->m->links, o->from, o->dirfd, o->name);
 	r = r ?: finish_node(g, o);
@@ -226,7 +228,7 @@ static int add_other(struct merger *g, const struct directory *d, const struct f
 	return snapshot_links_make(g->m->links, fd, dirfd, name);
 }
 
-/* Let the new directory be merged with what the snapshots' is merged with. *ret: it is. */
+/* Merge the new directory with the same lower directory as in the snapshots. *ret: there is one. */
 static int lead_below(struct merger *g, const struct found *f, const char *own, int fd, bool *ret)
 {
 	enum path_resolve_kind kind = PATH_RESOLVE_ABSENT;
@@ -308,7 +310,7 @@ static int add_once(struct merger *g, size_t parent, int dirfd, const char *name
 	struct stat st;
 	int r;
 
-	/* Another layer had it, too, or its whiteout. */
+	/* Another layer had the entry, or its whiteout. */
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
 	r = add(g, parent, dirfd, name);
@@ -333,14 +335,14 @@ static int read_part(struct merger *g, size_t at, int dirfd, size_t idx, const c
 
 	if (r == 0)
 		r = whiteout_dir_marks(fd, g->layers[idx]->is_doubted, redirect, &has_files);
-	/* Whiteouts that are files look like files to path_resolve_visit. */
+	/* path_resolve_visit takes whiteouts that are regular files for files. */
 	r = r < 0 ? r : has_files ? -EOPNOTSUPP : 0;
 	for (size_t k = 0; k < l.n && r == 0; k++)
 		r = add_once(g, at, dirfd, dir_listing_name(&l, &l.entries[k]));
 	return r;
 }
 
-/* All snapshots that have a part of the directory. */
+/* Read the parts of the directory in all snapshots. */
 static int read_directory(struct merger *g, size_t at)
 {
 	_cleanup_(closep) int dirfd =
@@ -363,7 +365,7 @@ static int read_directory(struct merger *g, size_t at)
 	return r;
 }
 
-/* Those in it before it, as it may let nobody in afterwards. */
+/* Children before their directory: its final mode may deny access. */
 static int finish_directory(struct merger *g, const struct directory *d)
 {
 	_cleanup_(closep) int to =
@@ -413,7 +415,7 @@ int snapshot_merge_run(struct snapshot_merge *m)
 		r = read_directory(&g, k);
 	for (size_t k = g.ndirs; k-- > 0 && r == 0;)
 		r = finish_directory(&g, &g.dirs[k]);
-	/* The map says of all else that it is on the disk. */
+	/* A clean map asserts that all other files are on the disk. */
 	r = r ?: sync_all(&g) ?: snapshot_merge_files_finish(&g.files) ?: sync_all(&g);
 	for (size_t k = 0; k < g.ndirs; k++) {
 		free(g.dirs[k].path);

@@ -27,23 +27,23 @@
 
 #define PIECE_BYTES (1u << 20)
 
-/* A file that has been copied, under its first name. */
+/* A copied file, by its first name. */
 struct copied {
 	struct hlink link;
 	dev_t dev;
 	ino_t ino;
-	char *path; /* in the new one */
+	char *path; /* in the new layer */
 };
 
-/* A regular file while it is merged. */
+/* A regular file that is being merged. */
 struct merging {
 	struct snapshot_merge_files *files;
 	const struct snapshot_merge_place *place;
 	struct source *top;
-	struct source *last; /* of its parts the lowest that is in what becomes one */
-	bool is_copy; /* one of them is a copy of another file: its number is its own */
+	struct source *last; /* the lowest part of the file that is in a merged snapshot */
+	bool is_copy; /* a part is a copy of another file, so the file has its own inode number */
 	struct stat st;
-	int from, fd; /* the file of top; the new one */
+	int from, fd; /* the file of top; the new file */
 	file_id_t id; /* in the new map; 0: a whole file */
 	uint64_t clip;
 };
@@ -55,7 +55,7 @@ int snapshot_merge_files_begin(struct snapshot_merge_files *f, struct snapshot_m
 	*f = (struct snapshot_merge_files){ .merge = m, .buf = malloc(PIECE_BYTES) };
 	if (!f->buf)
 		return -ENOMEM;
-	/* Nothing of it counts before the merge is on the disk as a whole. */
+	/* The merge counts only when all of it is on the disk, so the map needs no syncs before. */
 	return mapfile_open(m->to, m->work_fd, flags, "a merged snapshot", NULL, &f->map);
 }
 
@@ -119,7 +119,7 @@ static size_t layer_of(const struct snapshot_merge_files *f, const struct source
 	return k;
 }
 
-/* Is the run at blk, of at most *n blocks, to be in the new file? *n becomes its length. 1, 0 or
+/* Must the run at blk, of at most *n blocks, be in the new file? Sets *n to its length. 1, 0 or
  * -errno. */
 static int is_own(const struct merging *g, blk_t blk, blk_t *n)
 {
@@ -145,7 +145,7 @@ static int is_own(const struct merging *g, blk_t blk, blk_t *n)
 	}
 }
 
-/* Blocks that are zeros stay holes. len: of the buffer. */
+/* Write the buffer's len bytes; blocks of zeros stay holes. */
 static int write_blocks(struct merging *g, blk_t first, size_t len)
 {
 	const char *buf = g->files->buf;
@@ -212,7 +212,7 @@ static int copy_whole(struct merging *g)
 	while (r == 0 && (at = read_source_seek(g->top, at, size, SEEK_DATA)) >= 0) {
 		off_t end = read_source_seek(g->top, at, size, SEEK_HOLE);
 
-		/* In whole blocks, as they are looked at. */
+		/* Copy whole blocks, as write_blocks tests for zeros by block. */
 		at &= ~(off_t)(BLK_BYTES - 1);
 		r = end <= at ? (end < 0 ? (int)end : -EIO)
 			      : copy_run(g, (uint64_t)at, (uint64_t)end);
@@ -221,7 +221,7 @@ static int copy_whole(struct merging *g)
 	return r < 0 ? r : at == -ENXIO ? 0 : (int)at;
 }
 
-/* ---- what it stands over ---- */
+/* ---- the lower file ---- */
 
 static uint64_t clip_of(const struct merging *g, uint64_t lower_size)
 {
@@ -235,7 +235,8 @@ static uint64_t clip_of(const struct merging *g, uint64_t lower_size)
 	}
 }
 
-/* The mark was read once more, and its owner may have changed it since it was believed. */
+/* source_path_below read the mark again, and the file's owner may have changed it since it was
+ * checked. */
 static int check_path(const struct merging *g, struct layer *const *layers, size_t n,
 		      const char *path)
 {
@@ -271,7 +272,7 @@ static int write_mark(struct merging *g, const struct stat *low)
 	int r = path_below(g, m.path);
 
 	m.is_copy = g->is_copy;
-	/* Another name of it may stand over another file. */
+	/* By another of its names the file may cover another lower file. */
 	if (r == 0 && !g->is_copy && g->st.st_nlink == 1 && g->place->below &&
 	    !strcmp(m.path, g->place->below) &&
 	    (!style->has_trusted || xattr_trust_covers(&g->st, has_acl, true, low)))
@@ -288,7 +289,7 @@ static int write_mark(struct merging *g, const struct stat *low)
 	return partial_mark_needs_no_guard(r) && source_read_mark(g->fd, "", &m, NULL) == 1 ? 0 : r;
 }
 
-/* A whole file, or a copy of another one, shows its number by an attribute alone. */
+/* A whole file, or a copy of another file, shows its inode number by an attribute alone. */
 static int note_number(struct merging *g)
 {
 	struct snapshot_merge *m = g->files->merge;
@@ -326,7 +327,7 @@ static int make_whole(struct merging *g)
 
 /* ---- links ---- */
 
-/* It has no origin, or one that leads to the same in the tree below. */
+/* True without an origin, and with one that leads to the same file in the tree below. */
 int snapshot_merge_keeps_number(const struct snapshot_merge *m, int fd, size_t idx,
 				const char *path)
 {
@@ -348,7 +349,7 @@ static bool can_be_copied(int r)
 	return r == -EPERM || r == -EMLINK || r == -EXDEV;
 }
 
-/* 0; 1: it is to be copied; -errno. */
+/* 0: linked; 1: copy the file; -errno. */
 static int link_whole(struct merging *g)
 {
 	const struct snapshot_merge_place *p = g->place;
@@ -401,15 +402,15 @@ static int copy(struct merging *g)
 	if (g->fd < 0)
 		return -errno;
 	r = g->last ? make_partial(g) : make_whole(g);
-	/* After the data, which takes capabilities and set-id bits away. */
+	/* After the data: writing clears capabilities and set-id bits. */
 	r = r ?: snapshot_merge_attributes(g->from, &g->st, g->fd);
 	r = r ?: snapshot_merge_files_note(g->files, &g->st, p->dir, p->name);
 	closep(&g->fd);
 	return r;
 }
 
-/* The part right above the first one that stays below; NULL: the snapshots have all parts, and the
- * new file is a whole one. */
+/* The part directly above the first one that stays below. NULL: the snapshots have all parts, and
+ * the new file is whole. */
 static struct source *find_last(const struct snapshot_merge_files *f, struct source *top)
 {
 	struct source *s = top;
@@ -434,7 +435,8 @@ static int merge(struct merging *g)
 
 	if (r)
 		return r < 0 ? r : 0;
-	/* With a mark it is one that does not need its lower file any more, nor has it. */
+	/* A plain file with a mark no longer needs its lower file, and must not keep the mark: copy
+	 * it. */
 	if (source_is_plain(g->top)) {
 		r = source_read_mark(g->from, "", &mark, NULL) == 0 ? link_whole(g) : 1;
 		return r == 1 ? copy(g) : r;
@@ -453,7 +455,7 @@ int snapshot_merge_files_add(struct snapshot_merge_files *f, const struct snapsh
 	_cleanup_(closep) int fd = -1;
 	int r = source_new(layers, n, p->idx, p->path, &g.top, &g.st);
 
-	/* Ours, with a mode that keeps us out, and that the copy is to have. */
+	/* The server owns the file, but its mode denies access, and the copy must get that mode. */
 	if (r == -EACCES) {
 		fd = path_open(layers[p->idx]->rootfd, p->path, O_PATH | O_NOFOLLOW, 0);
 		x = fd < 0 ? NULL : mode_relax_begin(fd, "");

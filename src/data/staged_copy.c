@@ -30,12 +30,12 @@ static int copy_xattr(int from, int to, const char *attr)
 	if (n == -ENODATA)
 		return 0;
 	r = n < 0 ? (int)n : xattr_set(to, "", attr, value, (size_t)n, 0);
-	/* A label or capability that this user may not set, or that the upper cannot hold, must not
-	 * make the file unwritable: overlayfs goes on too. */
+	/* The user may not set this label or capability, or the upper cannot hold it. That must not
+	 * make the file unwritable; overlayfs proceeds too. */
 	return r == -EOPNOTSUPP || (r == -EPERM && strncmp(attr, "user.", 5) != 0) ? 0 : r;
 }
 
-/* ACLs last: one of them may take from the owner what setting the others takes. */
+/* ACLs come last: one may deny the owner the permission to set the others. */
 static int copy_xattrs(int from, int to, bool is_written)
 {
 	_cleanup_(freep) char *list = NULL;
@@ -50,8 +50,8 @@ static int copy_xattrs(int from, int to, bool is_written)
 		for (char *a = list; r == 0 && a && a < list + len; a += strlen(a) + 1) {
 			const bool is_acl = !strncmp(a, "system.", 7);
 
-			/* A write takes capabilities away, also one that is done before the file is
-			 * seen. */
+			/* A write clears capabilities, also one that comes before the copy is
+			 * placed. */
 			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) &&
 			    !mode_xattr_is_attr(a) &&
 			    !(is_written && !strcmp(a, "security.capability")))
@@ -73,8 +73,8 @@ static int copy_owner(struct union_fs *t, const struct staged_copy *f, const str
 	return fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-/* After the owner, as chown clears set-id bits, and after all attributes: without privileges those
- * of a file that its owner may not write cannot be set. */
+/* After the owner, as chown clears set-id bits. After all attributes, as without privileges they
+ * cannot be set on a file that its owner may not write. */
 static int copy_mode(struct union_fs *t, const struct staged_copy *f, const struct stat *st)
 {
 	const mode_t mode = st->st_mode & 07777;
@@ -90,7 +90,7 @@ static int copy_mode(struct union_fs *t, const struct staged_copy *f, const stru
 			return -errno;
 		return mode_xattr_store(f->fd, t->upper->override, st);
 	}
-	/* Otherwise it was made with the right one. */
+	/* Otherwise it was created with the right mode. */
 	if (S_ISLNK(st->st_mode) || (!has_lost_bits && (f->st.st_mode & 07777) == mode))
 		return 0;
 	if (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode))
@@ -98,8 +98,8 @@ static int copy_mode(struct union_fs *t, const struct staged_copy *f, const stru
 	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
-/* Set the times of the lower file, or those that the copy is to have. A change of the content that
- * has been made has set the time of the last change, and is no access. */
+/* Set the times of the lower file, or those in change. A content change that has been made has set
+ * the modification time, and is no access. */
 static int copy_times(int fd, const struct stat *st, struct copyup_change *change)
 {
 	struct timespec times[2] = { st->st_atim, st->st_mtim };
@@ -118,8 +118,8 @@ static int copy_times(int fd, const struct stat *st, struct copyup_change *chang
 
 /* ---- regular files ---- */
 
-/* Without set-id bits, which come last: filling it would take them away. And ours to fill: a mode
- * that is not comes last, too. */
+/* Without set-id bits, which filling the file would clear, and writable by the server: copy_mode
+ * sets the final mode. */
 static int make_regular(struct union_fs *t, mode_t mode, struct staged_copy *f)
 {
 	mode = (mode & 0777) | 0600;
@@ -152,7 +152,7 @@ static int check_size(struct source *src, uint64_t size)
 	return r;
 }
 
-/* Holes stay holes. */
+/* Copy the content; holes stay holes. */
 static int copy_bytes(struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
@@ -162,8 +162,7 @@ static int copy_bytes(struct source *src, int fd, uint64_t size)
 
 	if (!buf)
 		return -ENOMEM;
-	/* A lower file that was cut short behind our back would look like one with a hole at its
-	 * end. */
+	/* A lower file that was truncated under the mount would seem to have a hole at its end. */
 	r = check_size(src, size);
 	if (r == 0 && ftruncate(fd, (off_t)size) < 0)
 		r = -errno;
@@ -189,7 +188,7 @@ static int copy_bytes(struct source *src, int fd, uint64_t size)
 	return data == -ENXIO ? 0 : (int)data;
 }
 
-/* No map will say what is below, so the copy must be on the disk before its name is. */
+/* No map will state the lower file, so the copy must be on the disk before its name is. */
 static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_t size)
 {
 	int r = copy_bytes(src, fd, size);
@@ -197,18 +196,18 @@ static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_
 	return r < 0 || t->is_volatile || fdatasync(fd) == 0 ? r : -errno;
 }
 
-/* btrfs may log of a new file that it is there, and no more, when its directory or one above is
- * synced, also by another program: after a power cut it has its attributes, and the size that it
- * was last logged with, or 0. So it is logged before it has its place, under a name in the work
- * directory (doc/decisions/0008). */
+/* When a new file's directory or one above is synced, also by another program, btrfs may log only
+ * that the file exists. After a power cut the file then has its attributes, and its size of the
+ * last log or 0. So log the file before it is placed, under a name in the work directory
+ * (doc/decisions/0008). */
 static int sync_size(struct union_fs *t, int fd)
 {
 	return t->can.wants_size_sync && !t->is_volatile && fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A small file has all of its content at once, the first write in it: a program that reads the raw
- * upper sees it as it is. To us it is a partial file all of whose blocks are own, so that a power
- * cut before its data is on the disk leaves the old content and not an empty file. */
+/* A small file gets all of its content at once, including the first write: programs that read the
+ * raw upper see it whole. For the mount it is a partial file whose blocks are all own, so that a
+ * power cut before its data is on the disk leaves the old content instead of an empty file. */
 static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
 		      struct copyup_change *change)
 {
@@ -240,8 +239,8 @@ static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
 	return r;
 }
 
-/* chown takes set-id bits and capabilities away, chmod adapts access lists: a file that has any of
- * these is changed when it is there. */
+/* Can the copy be made with the new attributes? chown clears set-id bits and capabilities, and
+ * chmod adapts ACLs: a file that has any of these is changed after the copy. */
 static bool takes_attributes(const struct union_fs *t, const struct source *src,
 			     const struct stat *st, const struct copyup_change *change)
 {
@@ -249,7 +248,7 @@ static bool takes_attributes(const struct union_fs *t, const struct source *src,
 	       !(st->st_mode & (S_ISUID | S_ISGID)) && !is_overridden(t, st);
 }
 
-/* The lower file's, with the owner and mode that the copy gets. */
+/* The lower file's stat with the owner and mode of the copy. */
 static struct stat with_attributes(const struct union_fs *t, const struct source *src,
 				   const struct stat *st, const struct copyup_change *change)
 {
@@ -266,7 +265,7 @@ static struct stat with_attributes(const struct union_fs *t, const struct source
 	return up;
 }
 
-/* Nothing of the lower file can be seen; the mark is there for its inode number. */
+/* Make a partial file that shows nothing of the lower file; the mark serves its inode number. */
 static int make_emptied(struct union_fs *t, struct inode *i, struct source *src,
 			const struct staged_copy *f, const struct stat *st)
 {
@@ -297,7 +296,7 @@ static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st,
 	i->src.below = src;
 	f->whole_bytes = (uint64_t)st->st_size;
 	r = partial_mark_make(t, i, f->fd, f->has_path, st, &up);
-	/* Before there is data, which the sync would have to wait for. */
+	/* Sync before there is data, which the sync would have to wait for. */
 	if (r == 0 && st->st_size > 0)
 		r = f->is_nameless ? 0 : sync_size(t, f->fd);
 	if (r == 0 && change && !change->keeps_content && st->st_size > 0 &&
@@ -306,7 +305,7 @@ static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st,
 	return r;
 }
 
-/* A copy that is not partial shows the number of what it was copied from by this alone. */
+/* Only this attribute gives a copy that is not partial the inode number of its lower file. */
 static void note_origin(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
@@ -329,7 +328,7 @@ static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *
 		return fd;
 	up = with_attributes(t, src, st, change);
 	r = fill_data(t, i, st, src, change, f);
-	/* After the data: writing and truncating take set-id bits and capabilities away. */
+	/* After the data: writing and truncating clear set-id bits and capabilities. */
 	if (r == 0)
 		r = copy_owner(t, f, &up);
 	if (r == 0 && !i->src.id)
@@ -346,7 +345,7 @@ static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *
 	return r;
 }
 
-/* The same of a file that may be the upper's. */
+/* The same for a file that may be in the upper. */
 static int fill_as_shown(struct union_fs *t, struct inode *i, const struct stat *st,
 			 const struct staged_copy *f)
 {
@@ -355,7 +354,7 @@ static int fill_as_shown(struct union_fs *t, struct inode *i, const struct stat 
 
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
-	/* For copy_bytes, too, which knows no inodes. */
+	/* The pin also serves copy_bytes, which does not know inodes. */
 	fd = i->has_upper ? upper_pin(t, i) : source_pin(src);
 	if (fd < 0)
 		return fd;

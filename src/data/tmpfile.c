@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-/* Owner and mode, as a file that is made with a name gets them. st: in, the directory; out, the
+/* Set owner and mode as of a file that is made with a name. st: in, of the directory; out, of the
  * file. */
 static int settle(struct union_fs *t, struct inode *parent, int fd, const struct create_args *args,
 		  struct stat *st)
@@ -42,7 +42,7 @@ static int settle(struct union_fs *t, struct inode *parent, int fd, const struct
 	return fstat(fd, st) < 0 ? -errno : 0;
 }
 
-/* In the directory itself, whose default ACL it inherits. */
+/* Make the file in the directory itself, whose default ACL it inherits. */
 static int make(struct union_fs *t, struct inode *parent, const struct create_args *args,
 		int *ret_fd, struct stat *st)
 {
@@ -66,10 +66,10 @@ static int make(struct union_fs *t, struct inode *parent, const struct create_ar
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, st);
 		fd = openat(dirfd, ".", flags | upper_quiet_flag(t), mode & 0777);
-		/* A file system inside the upper may give new files another owner. */
+		/* A filesystem mounted inside the upper may give new files another owner. */
 		if (fd < 0 && errno == EPERM)
 			fd = openat(dirfd, ".", flags, mode & 0777);
-		/* A file system that does not know the flag sees a directory opened for writing. */
+		/* A filesystem without O_TMPFILE takes this for opening a directory for writing. */
 		if (fd < 0)
 			r = errno == EISDIR ? -EOPNOTSUPP : -errno;
 	}
@@ -107,7 +107,7 @@ int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create
 				 .upper_dev = inode_upper_dev(t, ret_st->st_dev),
 				 .ino = inode_fold_ino(t, ret_st->st_dev, ret_st->st_ino) };
 
-	/* The table knows inodes by name: one that nobody can ask for, for a moment. */
+	/* The table knows inodes by name: use, for a moment, a name that no caller can look up. */
 	upper_temp_name(t, name + 1);
 	r = inode_enter(t, parent, name, &f, ret);
 	if (r < 0) {
@@ -115,7 +115,7 @@ int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create
 		fd_cache_unhold(&t->held);
 		return r;
 	}
-	/* The pin is kept: without a name it could not be opened again. */
+	/* Keep the pin: without a name the file could not be opened again. */
 	upper_hold_fresh(t, *ret, steal_fd(&fd));
 	inode_drop_name(t, parent, name);
 	ret_st->st_ino = f.ino;

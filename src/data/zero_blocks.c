@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A block can only become zeros by a write all of whose bytes in it are zeros, so that almost every
- * write costs a look at its first bytes. For such a write of a part the rest of the block is read.
+/* Only a write whose bytes in a block are all zeros can make the block zeros, so almost every write
+ * costs only a look at its first bytes. For such a write of a part the rest of the block is read.
  *
- * What is own already is noted before it is written over: else a block that is zeros, and of which
- * the map does not say so, would be left by a server that is killed, or a power cut, between. Two
- * who write a part each may both find the other part full: so all is looked at again afterwards. */
+ * An own block is recorded before the write. Otherwise a server that is killed, or a power cut,
+ * between the two would leave a zero block that the map does not know. Two concurrent writers of
+ * one block may each find the other part non-zero, so the block is tested again after the write. */
 #include "zero_blocks.h"
 
 #include "veneer/base/buf.h"
@@ -40,7 +40,7 @@ static int add_block(struct zero_run *run, blk_t blk)
 	return r;
 }
 
-/* Read without setting the access time. */
+/* Read and restore the access time. */
 static ssize_t read_quietly(int fd, char *buf, size_t len, uint64_t off)
 {
 	struct stat before, after;

@@ -4,13 +4,13 @@
 
 #include "veneer/union/inode.h"
 
-/* A copy of a file of the layers below that has so many bytes refers to that one's blocks. Its
- * attributes take 4 KiB on ext4 and 130 to 260 us, as long as 64 KiB take to be copied. */
+/* A copy of at least this many bytes of a lower file refers to the blocks of that file. Its
+ * attributes take 4 KiB on ext4 and 130 to 260 us, the time of copying 64 KiB. */
 #define COPY_RANGE_REFERENCE_MIN (64 * 1024)
 
-/* Copy up to len bytes; the backing file systems do it, sharing extents where they can, wherever
- * the map need not hear of it. Takes the locks of both inodes and copies `to` up. Bytes copied,
- * short also when that took long and 0 at the end of `from`, or -errno if none were: -EINVAL for
- * parts of one file that overlap. */
+/* Copy up to len bytes. The backing filesystems copy, and share extents if they can, wherever the
+ * map needs no record. Takes the locks of both inodes and copies `to` up. Returns the bytes copied;
+ * fewer than len also when the copy took long, 0 at the end of `from`. -errno if nothing was
+ * copied; -EINVAL for overlapping ranges of one file. */
 ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to,
 		   off_t off_to, size_t len);

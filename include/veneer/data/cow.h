@@ -5,10 +5,10 @@
 
 #include "veneer/union/inode.h"
 
-/* Write len bytes at off. Blocks that are not own yet are completed from below where the write
- * covers them in part; a write of at least half a chunk takes the whole chunk (HP-Mapper,
- * section 3.2). The data is in the upper file and the map says so when this returns 0. -errno:
- * nothing of it need be there. */
+/* Write len bytes at off. Blocks that are not own and that the write covers in part are completed
+ * from the lower file. A write of at least half a chunk makes the whole chunk own (HP-Mapper,
+ * section 3.2). On 0 the data is in the upper file and the map records it. -errno: none of the data
+ * need be there. */
 int cow_write(struct union_fs *t, struct inode *i, const void *p, size_t len, off_t off);
-/* Set the size. What was cut off is never seen again, also when the file grows later. */
+/* Set the size. Bytes that were cut off never reappear, also when the file grows later. */
 int cow_truncate(struct union_fs *t, struct inode *i, off_t size);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flat copies: all bytes of a partial file of a lower layer in one nameless file on that layer's
- * file system (source_flat.h), so that the kernel reads it without us, from pages that all mounts
- * of these layers share. It ends with the last mount that uses it: nothing of it is found after a
- * crash, and nobody else can have written it. */
+ * filesystem (source_flat.h). The kernel then reads it without the server, from pages that all
+ * mounts of these layers share. The copy ends with the last mount that uses it: a crash leaves
+ * nothing, and no other process can have written it. */
 #pragma once
 
 #include "veneer/layer/source.h"
 
-/* A request for so many bytes of s, which is partial and size bytes long, was answered. True, once:
- * reading without a copy has cost by now what making one costs (the rule of renting until the rent
- * has reached the price: Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988). */
+/* Count an answered read of len bytes of s, a partial file of size bytes. True, once: reads without
+ * a copy have now cost as much as making one. (Rent until the rent has reached the price: Karlin et
+ * al., "Competitive snoopy caching", Algorithmica 3, 1988.) */
 bool flat_copy_note_read(struct source *s, size_t len, off_t size);
 
 struct flat_copy_pace {
-	int (*go_on)(void *arg, uint64_t bytes); /* called after so many were copied: 0, or -errno
-						    to give up */
+	/* called after each copied piece of that many bytes: 0, or -errno to stop */
+	int (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
 };
 
-/* Make the copy: 1; 0: there is one. dirfd: a directory in the mount of the layer, else -EXDEV, as
- * where there can be none (source_flat_is_possible). -EAGAIN: a file of the chain was changed just
- * now, or meanwhile; -ESTALE: it had one and was changed; -errno. Takes no lock; the layers' access
- * times stay as they are. */
+/* Make the copy: 1; 0: a copy exists. dirfd: a directory in the mount of the layer, else -EXDEV,
+ * also where no copy is possible (source_flat_is_possible). -EAGAIN: a file of the chain changed
+ * just now or during the copy. -ESTALE: the file had a copy and was changed since. -errno. Takes no
+ * lock. Access times in the layers do not change. */
 int flat_copy_make(struct source *s, off_t size, int dirfd, const struct flat_copy_pace *pace);

@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Putting a finished copy where it is seen, in the mirror and on disk, without a trace in the
- * directory's times. A copy is a nameless file (fd, temp is ""), or a name in the work directory
- * (temp). */
+/* Places a finished copy at its name, in the mirror and on disk, and keeps the directory's times. A
+ * copy is a nameless file (fd, temp is ""), or a name in the work directory (temp). */
 #pragma once
 
 #include "veneer/union/hardlink_index.h"
 
-/* In the upper's root, there while copies with several names are being placed: each has a name in
- * it until all of its names are made, so that a server that dies between them leaves a note
+/* A directory in the upper's root that exists while copies with several names are placed. Each copy
+ * has a name in it until all its names are made, so that a dying server leaves a record
  * (doc/SPEC.md, section 1). */
 #define PUBLISH_PENDING_NAME ".wh..wh.links"
 
-/* Under one name, at which nothing is in the upper. parent has an upper entry. temp is emptied. 0,
- * and then the copy is seen; -errno, and nothing has changed. Under i->lock. */
+/* Place under one name that is free in the upper. parent has an upper entry. temp is emptied. 0:
+ * the copy is visible; -errno: nothing has changed. Under i->lock. */
 int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], struct inode *parent,
 		const char *name);
-/* Under all names of a hard-linked file at once. All directories have an upper entry. As
- * publish_one. Where fsync of the file would not (wants_name_sync), this makes the names
- * durable. */
+/* Place under all names of a hard-linked file at once. All directories have an upper entry. Results
+ * as of publish_one. Syncs the names if fsync of the file would not (wants_name_sync). */
 int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32],
 		const struct hardlink_set *names);
-/* The directory of pending copies that a mount left which died, if it is as that made it: this
- * user's alone. What others made of that name goes. Descriptor, -ENOENT, -errno. */
+/* Open the directory of pending copies of a mount that died, if its owner is this user and nobody
+ * else may write it. Any other object of that name is removed. Descriptor, -ENOENT, -errno. */
 int publish_open_left(struct union_fs *t);
-/* The mount ends: take the directory of pending copies away, if one was left. */
+/* Called at the end of the mount: remove the directory of pending copies, if there is one. */
 void publish_close(struct union_fs *t);
-/* Hard link of any kind of file by its descriptor. 0 or -errno. */
+/* Link a file of any type by its descriptor. 0 or -errno. */
 int publish_link_fd(int fd, int dirfd, const char *name);
-/* One more name of what has a name already: (fromfd, from). */
+/* Give an object that has a name, (fromfd, from), one more. */
 int publish_link(struct union_fs *t, struct inode *i, int fromfd, const char *from,
 		 struct inode *parent, const char *name);

@@ -1,41 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names going away, and what hides the lower layers' entries of the same name. The caller (the
- * kernel) holds the directory and the victim. */
+/* Removes names and hides the lower layers' entries of the same name. The kernel holds the locks of
+ * the directory and the victim during the request. */
 #pragma once
 
 #include "veneer/union/inode.h"
 #include "veneer/union/lookup.h"
 
-/* unlink(2), rmdir(2). What is open stays usable until the kernel forgets it. 0 or -errno. */
+/* unlink(2), rmdir(2). Open files stay usable until the kernel forgets them. 0 or -errno. */
 int remove_file(struct union_fs *t, struct inode *parent, const char *name);
 int remove_dir(struct union_fs *t, struct inode *parent, const char *name);
 
-/* Undo an entry that was just made in the upper, where there was what `before` says. 0 or
- * -errno. */
+/* Undo the creation of an upper entry. `before` is the state of the name before it. 0 or -errno. */
 int remove_made(struct union_fs *t, struct inode *parent, const char *name,
 		const struct lookup_state *before, bool is_dir);
 
-/* For rename: i is about to lose its upper name; i->lock is held for writing from prepare to done.
- * prepare keeps what is open usable; done says whether the name went (and if it was the last) or
- * stays after all. */
+/* For rename: i loses its upper name between prepare and done, with i->lock held for writing.
+ * prepare keeps open files usable. done is told whether the name has gone. */
 struct removal {
 	bool is_last;
 };
 int remove_prepare(struct union_fs *t, struct inode *i, struct removal *ret);
 void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, bool has_gone);
-/* Empty and remove a directory of the work directory; what resists stays there until the next
- * mount. */
+/* Empty and remove a directory in the work directory. Entries that cannot be removed stay until the
+ * next mount. */
 void remove_temp_dir(struct union_fs *t, const char *temp);
-/* Remove (dirfd, name), a file or a directory that no caller sees; nothing there is fine. 0 or
+/* Remove (dirfd, name), a file or directory that no caller sees. 0, also if nothing is there, or
  * -errno. */
 int remove_unseen(struct union_fs *t, int dirfd, const char *name);
-/* Take away what a server that died left at a name which it had removed, or moved something from:
- * seen or hidden, it goes, and a whiteout is there in the end if something is below. 0 or
- * -errno. */
+/* Clean up a name that a dead server had removed or moved an object away from. Removes any object
+ * left there, seen or hidden, and leaves a whiteout if there is a lower entry. 0 or -errno. */
 int remove_leftover(struct union_fs *t, struct inode *parent, const char *name);
-/* A hidden name in the directory of `name`, for what is to get that name, or to hide it: always the
- * same, so that what a server left there is found. */
+/* A hidden name in the directory of `name`, for an object that will replace or hide `name`. The
+ * name is always the same, so that the next server finds a leftover. */
 void remove_beside_name(const char *name, char beside[NAME_MAX + 1]);
-/* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not
+/* Make a link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not
  * exist. */
 int remove_make_whiteout(struct union_fs *t, int dirfd, const char *name);

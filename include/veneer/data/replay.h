@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests on names that come again: a server that died may have carried them out already, as a
- * whole or in part. The kernel holds the directories since before it sent them first, so what is on
- * disk now is what was there then, or what that server made of it. Answers are those of the request
- * done once. */
+/* Resent requests on names: a dead server may have carried them out, wholly or in part. The kernel
+ * has held the directories since it first sent them, so the state on disk is the original one or
+ * the work of that server. The answer is that of a request that ran once. */
 #pragma once
 
 #include "veneer/data/attr.h"
@@ -20,21 +19,22 @@ struct replay_names {
 	const char *to_name;
 };
 
-/* As rename_entry. n: what was noted about it, or NULL. */
+/* As rename_entry. n: the intent of the request, or NULL. */
 int replay_rename(struct union_fs *t, const struct intent *n, const struct replay_names *names,
 		  unsigned flags);
 
-/* As attr_setxattr with XATTR_CREATE, and attr_removexattr: the first time, when it is noted in n
- * whether the attribute is there, and again. n may be NULL. */
+/* As attr_setxattr with XATTR_CREATE and attr_removexattr, for a first and for a resent request.
+ * The first records in n whether the attribute exists. n may be NULL. */
 int replay_setxattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name,
 		    const void *value, size_t size);
 int replay_removexattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name);
-/* After attr_setid_begin, the first time and again: what is to be put back is noted, and what a
- * dead server took away is to be put back. */
+/* Called after attr_setid_begin, for a first and for a resent request. The first records in n the
+ * mode and capability to restore; a resent one restores the values that a dead server had
+ * recorded. */
 void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool keeps_capability,
 		  struct attr_setid *s);
 
-/* The names in the inode table become those on disk, of all that a dead server had begun for the
- * mount with this key (intent_log.h). Only what is certain: an intent may be of a request that was
- * answered, and its names others' by now. */
+/* Make the names in the inode table match the disk for every operation that a dead server had begun
+ * for the mount with this key (intent_log.h). Changes only certain names: an intent may belong to
+ * an answered request, and its names to other files by now. */
 void replay_settle(struct union_fs *t, uint64_t key);

@@ -6,11 +6,11 @@
 
 struct run {
 	struct source *src; /* NULL: zeros */
-	uint64_t off, len; /* in the file and, every layer keeping blocks at their own place, in src
-			      too */
+	/* in the file and in src: every layer keeps blocks at their own offset */
+	uint64_t off, len;
 };
 
-/* The run that starts at off, at most len (> 0) bytes: walks down the chain of partial files until
- * one owns the block. Nothing is opened, but a file that its map has lost, to see whether it is
- * whole now; if not, -EUCLEAN. 0. */
+/* Find the run of at most len (> 0) bytes that starts at off: walks down the chain of partial files
+ * to the one that owns the block. Opens no file, except one that its map does not know, to see
+ * whether it is whole now; if not, -EUCLEAN. 0. */
 int run_find(struct source *top, uint64_t off, uint64_t len, struct run *ret);

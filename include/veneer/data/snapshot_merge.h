@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What neighbouring snapshots of an upper show together, as one layer over what they stand on
- * (doc/SPEC.md, section 5). Files that are in one of them as a whole get another name; what is
- * there by blocks is copied by block. Nothing that is read changes, but for the number of names and
- * the change time of such files. */
+/* Merges neighbouring snapshots of an upper into one layer over the tree below them (doc/SPEC.md,
+ * section 5). Whole files of a snapshot get another name; partial ones are copied by block. The
+ * layers that are read do not change, except for the link count and change time of such whole
+ * files. */
 #pragma once
 
 #include "veneer/layer/image.h"
@@ -15,20 +15,21 @@ struct snapshot_merge_progress {
 };
 
 struct snapshot_merge {
-	struct image *image; /* of those that become one, then all that they stand on */
-	size_t n; /* how many become one */
+	struct image *image; /* of the snapshots to merge, then of all layers below them */
+	size_t n; /* the number of snapshots to merge */
 	const struct whiteout_style *style;
-	int to; /* the new one's root, empty but for its hidden directory */
-	struct snapshot_links *links; /* of the layers; NULL: nobody sees them meanwhile */
+	int to; /* the new layer's root, empty except for its hidden directory */
+	/* of the layers; NULL: no other process uses them meanwhile */
+	struct snapshot_links *links;
 	int work_fd; /* a directory of the same file system for temporary files */
-	/* After each entry and each piece of data. Not 0: the merge ends with that. NULL: no one
-	 * asks. */
+	/* Called after each entry and each piece of data; a negative result ends the merge. May be
+	 * NULL. */
 	int (*step)(void *arg, const struct snapshot_merge_progress *p);
 	void *arg;
 	struct snapshot_merge_progress progress;
 	char *where; /* after a failure: the path, malloc'd, or NULL */
 };
 
-/* Fill it. All is on the disk when this returns. Files that somebody else changes meanwhile make it
- * fail. 0; -EUCLEAN: a damaged file; -errno. */
+/* Fill the new layer. On return it is on the disk. Fails if another process changes the files
+ * meanwhile. 0; -EUCLEAN: a damaged file; -errno. */
 int snapshot_merge_run(struct snapshot_merge *m);
