@@ -361,7 +361,7 @@ static int follow_move(struct union_fs *t, struct end *from, struct end *to, con
 	int r = unhide(to), hidden = hiding_finish(t, from, h);
 
 	if (hidden < 0)
-		log_error("%s: %s was renamed, and what is below its old name is seen again: %s",
+		log_error("%s: %s was renamed, but a lower entry shows at its old name again: %s",
 			  t->upper->path, from->name, strerror(-hidden));
 	/* After a move by a link the old name still exists; a whiteout device has replaced it. */
 	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)

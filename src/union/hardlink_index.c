@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two questions. Which entries of the image are one file: those of one layer with one inode number.
- * The entry's own directory is asked first, since most hard links lie side by side, then an index
- * of the whole image. And where is an entry of the image seen: at its own path, unless a directory
- * above it was renamed; such directories are kept in a table, filled from the redirects in the
- * upper once they matter, and by every rename. */
+/* Answers two questions. Which entries of the image are one file? Entries of one layer with one
+ * inode number. The entry's own directory is searched first, since most hard links lie side by
+ * side, then an index of the whole image. Where is an entry of the image visible? At its own path,
+ * unless a directory above it was renamed. A table holds such directories, filled from the
+ * redirects in the upper at the first need, and by every rename. */
 #include "veneer/union/hardlink_index.h"
 
 #include "veneer/base/array.h"
@@ -20,10 +20,10 @@
 #include <string.h>
 
 #define VISITS_MAX 2000000 /* a tenth of a second */
-#define PATHS_MAX  (1u << 24) /* directories of an upper; beyond it something is wrong */
+#define PATHS_MAX  (1u << 24) /* directories of an upper; more is an error */
 
 struct moved {
-	struct hlink link; /* by what is merged into it */
+	struct hlink link; /* keyed by the lower directory */
 	struct inode *dir; /* referenced */
 };
 
@@ -33,15 +33,15 @@ struct inodes {
 };
 
 struct hardlink_index {
-	mutex_t scan_lock; /* one scan at a time; held over it */
-	mutex_t lock; /* innermost; held over nothing */
-	struct image_entry **index; /* entries that share their file with others, in order of
-				       by_number(); never changes */
+	mutex_t scan_lock; /* one scan at a time; held during it */
+	mutex_t lock; /* innermost; held over no call */
+	/* entries that share their file with others, sorted by by_number(); constant once
+	 * published */
+	struct image_entry **index;
 	size_t n, nvisited;
 	bool is_indexed, is_scanning, is_scanned;
 	struct htab moved;
-	struct inodes again; /* renamed while a scan runs, which may have been at neither place at
-				the right time */
+	struct inodes again; /* renamed during a scan, which may have missed both places */
 };
 
 int hardlink_index_init(struct union_fs *t)
@@ -82,8 +82,8 @@ void hardlink_index_release(struct union_fs *t)
 
 /* ---- which entries are one file ---- */
 
-/* In two layers one number may be two files: image_is_same_file knows. In one layer that is in two
- * parts it is one. */
+/* In two layers one number may stand for two files: image_is_same_file decides. In a layer of two
+ * parts one number is one file. */
 static int by_number(const void *a, const void *b)
 {
 	const struct image_entry *x = *(struct image_entry *const *)a,
@@ -106,8 +106,8 @@ static int image_entries_add(struct image_entries *s, struct image_entry *e)
 	return r;
 }
 
-/* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that
- * cannot be read has no names to offer. */
+/* Collect every file of the image. A loop instead of recursion: the image decides the depth. A
+ * directory that cannot be read contributes no names. */
 static int collect_files(struct image *img, struct image_entries *ret)
 {
 	struct image_entries dirs = { 0 };
@@ -148,8 +148,7 @@ static bool is_indexed(struct hardlink_index *l)
 	return l->is_indexed;
 }
 
-/* Or looking through directories of n entries has taken so long already that an index is
- * cheaper. */
+/* True also when searching directories, of n more entries now, has cost more than an index. */
 static bool wants_index(struct hardlink_index *l, size_t n)
 {
 	LOCK_SCOPE(&l->lock);
@@ -194,7 +193,7 @@ static int siblings_from_index(struct union_fs *t, struct image_entry *e, struct
 
 	if (r < 0)
 		return r;
-	/* Published under the lock, never changed afterwards. */
+	/* The index is published under the lock, and then constant. */
 	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_number) : NULL;
 	if (!first)
 		return image_entries_add(ret, e);
@@ -206,7 +205,7 @@ static int siblings_from_index(struct union_fs *t, struct image_entry *e, struct
 	return r;
 }
 
-/* All entries of the image that are the file of e. */
+/* Find all entries of the image that are the same file as e. */
 static int find_siblings(struct union_fs *t, struct image_entry *e, struct image_entries *ret)
 {
 	ssize_t n = image_count(t->image, e->parent);
@@ -261,8 +260,8 @@ int hardlink_index_note_moved(struct union_fs *t, struct inode *dir)
 	return r < 0 ? r : 0;
 }
 
-/* The n-th of the directories that were renamed and hold what e, a directory of the image, has;
- * referenced. There are two if a server was killed before it hid the old name. NULL: no more. */
+/* The n-th renamed directory that is merged with e, a directory of the image; referenced. There are
+ * two if a server was killed before it hid the old name. NULL: no more. */
 static struct inode *find_moved(struct union_fs *t, const struct image_entry *e, size_t n)
 {
 	struct inode *found = NULL;
@@ -286,7 +285,7 @@ static bool is_directory(const struct lookup_state *s)
 					: s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
 }
 
-/* One step down the mount; referenced. -ENOENT unless it is a directory. */
+/* Step into a directory of the mount; referenced. -ENOENT: there is none of that name. */
 static int step_down(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode *i;
@@ -300,8 +299,8 @@ static int step_down(struct union_fs *t, struct inode *dir, const char *name, st
 
 		r = lookup_state(t, dir, name, &state);
 
-		/* The name of anything else is for the kernel to look up, which keeps it from being
-		 * removed meanwhile. */
+		/* Leave other objects to lookups by the kernel, which locks the name against
+		 * removal meanwhile. */
 		if (r == 0 && !is_directory(&state))
 			r = -ENOENT;
 		if (r == 0)
@@ -340,8 +339,8 @@ static int walk_to(struct union_fs *t, const char *path, struct inode **ret)
 	return 0;
 }
 
-/* From start, which shows what the image has at `top`, down to the directory dir of the image.
- * -ENOENT: that is not what is seen there. start's reference is used up. */
+/* Step from start, which is merged with `top`, down to dir, a directory of the image. -ENOENT: the
+ * path shows another directory. Uses up the reference of start. */
 static int descend(struct union_fs *t, struct inode *start, const struct image_entry *top,
 		   struct image_entry *dir, struct inode **ret)
 {
@@ -377,7 +376,7 @@ static int note_if_moved(struct union_fs *t, const char *path, int fd)
 	int r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
 
 	if (r != WHITEOUT_DIR_REDIRECTED)
-		return 0; /* a look-up of it tells what is wrong */
+		return 0; /* a lookup of it reports the fault */
 	r = walk_to(t, path, &i);
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;
@@ -404,7 +403,7 @@ static int paths_add(struct paths *p, const char *dir, const char *name)
 	return 0;
 }
 
-/* A path that may be longer than one call takes. */
+/* Open a path that may be too long for one call. */
 static int open_deep(int rootfd, const char *path)
 {
 	_cleanup_(closep) int at = -1;
@@ -436,7 +435,7 @@ static int scan_dir(struct union_fs *t, int rootfd, const char *path, struct pat
 
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0
-								       : fd; /* gone meanwhile */
+								       : fd; /* removed meanwhile */
 	r = *path ? note_if_moved(t, path, fd) : 0;
 	if (r == 0)
 		r = dir_listing_read(fd, &l);
@@ -478,7 +477,7 @@ int hardlink_index_scan_again(struct union_fs *t, struct inode *dir)
 	return 0;
 }
 
-/* The next to scan again; NULL, and the scan is over: none. */
+/* The next directory to scan again. NULL: none, and the scan is complete. */
 static struct inode *next_again(struct hardlink_index *l)
 {
 	LOCK_SCOPE(&l->lock);
@@ -513,8 +512,8 @@ static bool begin_scan(struct hardlink_index *l)
 	return !l->is_scanned;
 }
 
-/* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through
- * again. */
+/* Find renames of earlier mounts. A directory that is renamed during the scan is scanned again,
+ * with its content. */
 static int scan_upper(struct union_fs *t)
 {
 	struct inode *dir;
@@ -549,8 +548,8 @@ static bool has_place(const struct hardlink_set *s, size_t from, const struct in
 	return from < s->n;
 }
 
-/* dir shows what e's directory of the image has; its reference is used up. from: e's places in the
- * set. */
+/* Add the name of e in dir, which is merged with e's directory of the image, if it is visible. Uses
+ * up the reference of dir. from: the start of e's places in the set. */
 static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry *e, size_t from,
 		       struct hardlink_set *ret)
 {
@@ -567,13 +566,13 @@ static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry
 	return r;
 }
 
-/* Only a rename that hides the old name later can leave a directory at two places. */
+/* A directory can be at two places only if a rename hides the old name in a later step. */
 static bool is_at_one_place(const struct union_fs *t)
 {
 	return t->style.has_device && t->style.has_rename;
 }
 
-/* The names in the directories of the mount that show e's directory of the image. */
+/* Add the names in all directories of the mount that are merged with e's directory of the image. */
 static int add_all_seen(struct union_fs *t, struct image_entry *e, struct hardlink_set *ret)
 {
 	size_t from = ret->n;
@@ -608,7 +607,7 @@ int hardlink_index_find(struct union_fs *t, struct image_entry *e, struct hardli
 	*ret = (struct hardlink_set){ 0 };
 	for (size_t k = 0; r == 0 && k < siblings.n; k++) {
 		r = image_is_same_file(t->image, siblings.v[k], e);
-		if (r > 0) /* and not of another mount, below a mount point */
+		if (r > 0) /* and it is not on another mount, below a mount point */
 			r = add_all_seen(t, siblings.v[k], ret);
 	}
 	free(siblings.v);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants, all under the table's lock:
- * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
- * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes
- *    its names along;
- * 3. an inode without names, but for the root, is an orphan; its slot says so;
- * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot
- *    leads to the inode and says which id came after it. */
+ * 1. An inode lives while the kernel owes lookups for it, it has refs, or it is the root.
+ * 2. A struct name holds a reference on its parent, and none on its inode: an inode that dies
+ *    removes its names.
+ * 3. An inode without names, except the root, is an orphan; its slot says so.
+ * 4. A regular file may have former node ids: while the kernel owes lookups for one, its slot leads
+ *    to the inode and names the id that replaced it. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -92,7 +92,7 @@ static bool is_dead(struct union_fs *t, const struct inode *i)
 	       !node_table_slot(t->nodes, i->id)->nlookup;
 }
 
-/* by_upper.next chains the dying: nobody looks them up any more. */
+/* Chained by by_upper.next: no lookup finds a dying inode by it any more. */
 static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 {
 	list_del(&i->special);
@@ -107,9 +107,9 @@ static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 	*list = &i->by_upper;
 }
 
-/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An
- * inode that dies may take its directory along, and that its own; in a loop, since a container
- * decides how deep that goes. */
+/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. A dying
+ * inode may drop the last reference of its directory, and so on upwards; a loop instead of
+ * recursion, since a container decides the depth. */
 void inode_unlink_dead_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	struct hlink *dying = NULL;
@@ -157,8 +157,8 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 
 void inode_free(struct union_fs *t, struct inode *i)
 {
-	/* In this order: a thread that waits for room (op_data_waits_for_room) waits for what this
-	 * gives back. */
+	/* Drop the descriptor before the share: a thread that waits for a share
+	 * (op_data_waits_for_room) needs the descriptor closed. */
 	fd_cache_drop(&i->src.fd);
 	if (i->is_held)
 		fd_cache_unhold(&t->held);
@@ -169,15 +169,14 @@ void inode_free(struct union_fs *t, struct inode *i)
 	free(i);
 }
 
-/* An unlinked partial file's map entry goes when nobody can read it any more. */
+/* Remove the map entry of an unlinked partial file, which no program can read any more. */
 static void forget_bytes(struct union_fs *t, struct inode *i)
 {
 	struct partial_xattr mark = { .file_id = i->src.id };
 	bool is_gone = i->links == INODE_GONE;
 	struct stat st;
 
-	/* An inode that was never looked at since a server died is known by its held descriptor
-	 * alone. */
+	/* For an inode that was not used since a server died, only its held descriptor is known. */
 	if (i->stage != INODE_RESOLVED && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
@@ -197,7 +196,7 @@ void inode_free_unlinked(struct union_fs *t, struct hlink *free_list)
 		struct inode *i = container_of(free_list, struct inode, by_upper);
 
 		free_list = free_list->next;
-		/* Of what is forgotten nothing is held, unless the kernel did not tell us. */
+		/* Forgotten inodes have no locks, unless the kernel did not report a release. */
 		if (t->locks)
 			locks_forget(t->locks, (uint64_t)(uintptr_t)i);
 		forget_bytes(t, i);
@@ -205,7 +204,7 @@ void inode_free_unlinked(struct union_fs *t, struct hlink *free_list)
 	}
 }
 
-/* Layers and image number devices alike, as long as none but the layers' own are asked for. */
+/* Layers and image number devices alike, as long as only the layers' own occur. */
 static void number_devices(struct union_fs *t)
 {
 	struct layer *const *layers;
@@ -225,7 +224,7 @@ uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino)
 	return xino_fold(xino_index(&t->devs, dev), ino);
 }
 
-/* Note devices, so that a later server numbers alike what it meets in another order. */
+/* Record devices, so that a later server that meets them in another order numbers them alike. */
 static void note_devices_locked(struct union_fs *t)
 {
 	struct xino *const from[] = { [NODE_TABLE_OF_TREE] = &t->devs,
@@ -286,12 +285,13 @@ static void drop_name(struct hlink *l, void *arg)
 	free(n);
 }
 
-/* forgets: what only they lead to leaves the map. The slots may be another table's by now. */
+/* forgets: also remove map entries of unlinked files from the map. The slots may belong to another
+ * table by now. */
 static void free_all(struct union_fs *t, bool forgets)
 {
 	const uint32_t end = node_table_end(t->nodes);
 
-	/* What former ids lead to is freed by its own. */
+	/* An inode with former ids is freed by its current id. */
 	for (uint32_t id = NODE_TABLE_ROOT; id < end; id++) {
 		const struct inode *i = node_table_object(t->nodes, id);
 
@@ -350,7 +350,7 @@ void inode_table_leave(struct union_fs *t, int *ret_slots, int *ret_names)
 		struct inode *i = node_table_object(t->nodes, id);
 		const struct node_slot *s = i && i->id == id ? node_table_slot(t->nodes, id) : NULL;
 
-		/* Not yet, where it could not be attached. */
+		/* The descriptor is missing if the inode could not be attached. */
 		if (s && s->held_fd && !i->has_copy && i->src.fd.fd_plus_one &&
 		    fd_cache_steal(&i->src.fd) != s->held_fd - 1)
 			log_error("a descriptor of a file without a name is lost");
@@ -435,12 +435,12 @@ struct node_slot *inode_slot(struct union_fs *t, uint64_t id)
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
 	htab_remove(&t->inodes->by_upper, &i->by_upper);
-	/* Without memory, another name of the file gets an inode of its own. */
+	/* Without memory, another name of the file gets its own inode. */
 	if (i->type != DT_DIR)
 		(void)htab_insert(&t->inodes->by_upper, &i->by_upper, i->upper_ino);
 }
 
-/* Find the inode by which another name of this upper file may be known already. */
+/* Find the inode that another name of this upper file may lead to. */
 struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f)
 {
 	for (struct hlink *l = htab_first(&t->inodes->by_upper, f->upper_ino); l;
@@ -458,8 +458,7 @@ uint64_t inode_lower_hash(const struct image_entry *e)
 	return hash_key(&e->d_ino, sizeof(e->d_ino), 0);
 }
 
-/* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into
- * one. */
+/* All names of a hard-linked lower file are one inode from the start: copy-up cannot merge two. */
 struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e)
 {
 	for (struct hlink *l = htab_first(&t->inodes->by_lower, inode_lower_hash(e)); l;
@@ -526,8 +525,8 @@ uint64_t inode_dir_version(struct inode *dir)
 	return d ? upper_dir_version(d) + 2 : 1;
 }
 
-/* By what a later server will find an inode without names: in the image, if its bytes are there or
- * are needed. */
+/* The image path by which a later server finds an inode without names, if the image has its bytes
+ * or a part of them. */
 static char *way_to_orphan(const struct inode *i)
 {
 	return i->lower && (!i->has_upper || i->src.id) ? image_path(i->lower) : NULL;
@@ -594,7 +593,7 @@ void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 	inode_enter_by_upper_locked(t, i);
 }
 
-/* ---- what others ask ---- */
+/* ---- accessors ---- */
 
 struct intent_object inode_for_intent(const struct inode *i)
 {

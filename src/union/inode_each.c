@@ -5,8 +5,8 @@
 
 #include <dirent.h>
 
-/* An inode enters the list when it becomes one of them, and leaves it when the list is next gone
- * through, or when it dies. */
+/* An inode enters the list when it becomes special. It leaves the list at the next walk over it, or
+ * when it dies. */
 static bool is_special(struct union_fs *t, const struct inode *i)
 {
 	return i->links != INODE_NAMED || i->given & INODE_GIVEN_MAPPING || i->sync_error ||
@@ -67,7 +67,7 @@ int inode_each_slot(struct union_fs *t, int (*fn)(void *arg, struct node_slot *s
 	return r;
 }
 
-/* Partial files of a dead server are committed like our own. */
+/* Commit partial files of a dead server like those of this one. */
 static bool may_be_partial_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_REG || i->stage == INODE_STALE)

@@ -4,7 +4,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/lock.h"
 
-#define SCAN_SLOTS 16384u /* under one lock */
+#define SCAN_SLOTS 16384u /* per lock hold */
 
 size_t inode_count(struct union_fs *t)
 {
@@ -23,7 +23,7 @@ uint32_t inode_end(struct union_fs *t)
 	return node_table_end(t->nodes);
 }
 
-/* An inode without a name has a user, and the root is no user's to give back. */
+/* A nameless inode is in use, and the kernel never gives the root back. */
 static bool may_be_idle(const struct node_slot *s)
 {
 	return s && s->nlookup && (s->state == NODE_LOWER || s->state == NODE_UPPER);

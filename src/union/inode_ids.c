@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Node ids of an inode. The slot of each that it had says which it has now: not the next one of
- * them, which may be free earlier. */
+/* Node ids of an inode. The slot of each former id names the current id, not the next former one,
+ * which may be freed earlier. */
 #include "inode-internal.h"
 
 #include "veneer/base/array.h"
@@ -79,7 +79,7 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 	i->id = fresh;
 	old->successor = fresh;
 	node_table_set_state(old, NODE_FORMER);
-	/* While both hold it they are one. */
+	/* As long as both slots hold the descriptor, they count as one. */
 	new->held_fd = old->held_fd;
 	old->held_fd = 0;
 	lead_former_locked(t, i);

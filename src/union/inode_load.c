@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inodes from the node table of a server that is dead: unresolved ones, made of memory alone, so
- * that many take no time. What any of them is, is found out when it is first asked for
- * (restore.h). */
+/* Makes unresolved inodes from the node table of a dead server, in memory only, so that many take
+ * no time. Each is resolved at its first use (restore.h). */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -14,7 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* ---- what the next server finds there ---- */
+/* ---- records for the next server ---- */
 
 void inode_note_held(struct union_fs *t, struct inode *i, int fd)
 {
@@ -43,7 +42,7 @@ int inode_note_tied(struct union_fs *t, uint32_t id, int change)
 	n = s ? s->n_tied + change : 0;
 	if (n > UINT16_MAX)
 		return -ENOLCK;
-	/* A server that died in between may have noted less. */
+	/* A server that died in between may have recorded fewer. */
 	if (s)
 		s->n_tied = n < 0 ? 0 : (uint16_t)n;
 	return 0;
@@ -58,9 +57,9 @@ unsigned inode_count_tied(struct union_fs *t, uint32_t id)
 	return s ? s->n_tied : 0;
 }
 
-/* ---- what the dead server held ---- */
+/* ---- held descriptors ---- */
 
-/* Descriptors that an inode has been given, so that none is given to two, a bit each. */
+/* Descriptors that an inode has got, a bit each, so that no two get the same. */
 struct held {
 	uint8_t *taken;
 	size_t max;
@@ -74,7 +73,7 @@ static bool is_its_own(struct node_slot *s, int fd)
 	       (!s->upper_ino || s->upper_ino == st.st_ino);
 }
 
-/* Keep the inode pinned, as it was: nothing else leads there. */
+/* Keep the inode pinned, as in the dead server: nothing else leads to its object. */
 static void take_held(struct union_fs *t, struct held *h, struct inode *i, struct node_slot *s)
 {
 	const int fd = s->held_fd - 1;
@@ -90,7 +89,7 @@ static void take_held(struct union_fs *t, struct held *h, struct inode *i, struc
 		s->upper_ino = st.st_ino;
 	fd_cache_fill(&i->src.fd, fd);
 	quota_note(t->quota, fd);
-	/* If the mount has had its share without it, it is not counted. */
+	/* Without a share the descriptor is kept but not counted. */
 	i->is_held = fd_cache_hold(&t->held) == 0;
 }
 
@@ -109,7 +108,7 @@ static int take_all_held(struct union_fs *t)
 		struct inode *i = node_table_object(t->nodes, id);
 		struct node_slot *s = i && i->id != id ? node_table_slot(t->nodes, id) : NULL;
 
-		/* The file had just got another number. */
+		/* The server died while the file got another node id. */
 		if (s && s->state == NODE_FORMER && s->held_fd) {
 			struct node_slot *now = node_table_slot(t->nodes, i->id);
 
@@ -134,11 +133,11 @@ unsigned inode_given_by_slot(const struct node_slot *s)
 {
 	unsigned given = s->is_mapped_past_us ? INODE_GIVEN_MAPPING : 0;
 
-	/* The kernel was told of the inode by this id, or would have been (sb_reply.c). A lock
-	 * holder has look-ups beside (sb_locks.c). */
+	/* The kernel got the inode by this id, or would have (sb_reply.c). Lookups of lock holders
+	 * are not the kernel's (sb_locks.c). */
 	if (s->nlookup > s->n_tied)
 		given |= INODE_GIVEN_OWN_ID;
-	/* A caller may look any listed name up now. */
+	/* A program may look up any listed name now. */
 	if (s->type == DT_DIR)
 		given |= INODE_GIVEN_NAMES;
 	return given;
@@ -187,7 +186,7 @@ static int lead_former(struct union_fs *t)
 		if (!s || s->state != NODE_FORMER)
 			continue;
 		i = node_table_object(t->nodes, s->successor);
-		/* A server that died while it gave one up. */
+		/* The server died while it released the former id. */
 		if (!s->nlookup || !i || i->type == DT_DIR) {
 			node_table_release(t->nodes, id);
 			continue;
@@ -207,7 +206,7 @@ int inode_name_unresolved(struct union_fs *t, struct inode *i)
 
 	if (!len || !parent)
 		return 0;
-	/* It lost it (inode_rollback.h). */
+	/* The name was lost by a rollback (inode_rollback.h). */
 	if (inode_rollback_is_unsaid(t) && node_table_slot(t->nodes, i->id)->state == NODE_ORPHAN)
 		return 0;
 	r = inode_link_name(t, i, node_table_object(t->nodes, parent), name, len);
@@ -237,7 +236,7 @@ int inode_list_unresolved(struct union_fs *t, struct inode *i)
 				     inode_unresolved_key(node_table_slot(t->nodes, i->id)));
 }
 
-/* After what was held is known, which may say the number of the upper file. */
+/* Call after the descriptors are taken, which may tell the number of the upper file. */
 static int list_all(struct union_fs *t)
 {
 	int r = 0;
@@ -262,7 +261,7 @@ static void note_special(struct union_fs *t)
 	}
 }
 
-/* Drop descriptors that were not granted yet, or given back just now. */
+/* Drop inodes whose lookups were not granted yet, or just given back. */
 static void drop_unheld(struct union_fs *t)
 {
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
@@ -283,12 +282,12 @@ void inode_table_number_alike(struct union_fs *t)
 
 		for (unsigned k = 0; k < d->n; k++)
 			if (xino_index(to[place], (dev_t)d->dev[k]) != k)
-				log_warn("inode numbers of what is mounted inside a layer are not "
-					 "what they were");
+				log_warn("inode numbers of a file system mounted inside a layer "
+					 "have changed");
 	}
 }
 
-/* Without memory, say: all stays open, so that it can be tried again. */
+/* For example, without memory: everything stays open for another attempt. */
 static void give_up(struct union_fs *t)
 {
 	int slots, names;

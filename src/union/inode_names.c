@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names and the inodes that they lead to, all under the table's lock. */
+/* Names and their inodes, all under the table's lock. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -99,12 +99,11 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 		r = -EAGAIN;
 	} else if (n) {
 		i = n->inode;
-		/* restore.h finds out what the inode was. */
+		/* If it was another object, restore_inode handles it. */
 		r = inode_resolve_named_locked(t, i, found);
 		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
-		/* By whatever link count: of two names the known one may just have been
-		 * unlinked. */
+		/* Ignore the link count: the known one of two names may just have been unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
 			i = inode_by_upper_locked(t, found);
 		if (found->is_linked_below)

@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BATCH	 256 /* inodes while the lock is held: judgement */
-#define SLOTS	 16384 /* and slots, most of which are free then */
+#define BATCH	 256 /* inodes while the lock is held; a judgement */
+#define SLOTS	 16384 /* slots while the lock is held, if most are free */
 #define BREAK_US 10 /* for threads that wait for the lock */
 
 struct held {
@@ -27,18 +27,18 @@ struct held {
 };
 
 struct inode_rebuild {
-	/* Only nodes, a view, and inodes are used: what is made, and from inode_rebuild_leave on
-	 * what was there before. */
+	/* A view for nodes and inodes only: the new inodes, and from inode_rebuild_leave on the old
+	 * ones. */
 	struct union_fs tree;
-	/* What was made, from inode_rebuild_leave to inode_rebuild_attach. */
+	/* The new tables, from inode_rebuild_leave to inode_rebuild_attach. */
 	struct node_table *nodes;
 	struct inode_table *inodes;
 	struct held *held;
 	size_t n_held, cap_held;
-	/* Files that get a copy if the mount goes back to a snapshot. */
+	/* Files that get a copy if the mount is rolled back to a snapshot. */
 	struct held *copied;
 	size_t n_copied, cap_copied;
-	uint32_t *doubtful; /* ids of inodes that nobody may need */
+	uint32_t *doubtful; /* ids of inodes that may have no user */
 	size_t n_doubtful, cap_doubtful;
 };
 
@@ -72,7 +72,7 @@ static int name(struct inode_rebuild *b, struct inode *i)
 	return inode_name_unresolved(&b->tree, i);
 }
 
-/* What leads to the inode, and from a former id. */
+/* Connect the inode of a slot to its names and lists, or a former id to its inode. */
 static int connect(struct inode_rebuild *b, uint32_t id)
 {
 	const struct node_slot *s = node_table_slot(b->tree.nodes, id);
@@ -127,7 +127,7 @@ static bool is_the_same(const struct inode *i, const struct node_slot *s)
 	       s->type == i->type && s->ino == i->ino;
 }
 
-/* The inode of a slot that changed. Nothing leads to it. */
+/* Make the inode of a changed slot again. Nothing refers to it. */
 static int make_again(struct inode_rebuild *b, uint32_t id)
 {
 	const struct node_slot *s = node_table_slot(b->tree.nodes, id);
@@ -157,14 +157,14 @@ static int make_one(struct inode_rebuild *b, struct union_fs *t, uint32_t id)
 	return s && s->state != NODE_FORMER ? inode_make_unresolved(&b->tree, id) : 0;
 }
 
-/* What a name that did not change leads to is as it was when the slots began to be noted, and so
- * was its directory. */
+/* If a slot did not change, its name leads to the inode and directory that were there when
+ * recording began. */
 static int connect_one(struct inode_rebuild *b, struct union_fs *t, uint32_t id)
 {
 	return node_table_touch_has(t->nodes, id) ? 0 : connect(b, id);
 }
 
-/* Those of one batch, from *id on. A slot that is free has no object. */
+/* Call fn for one batch, from *id on. A free slot has no object. */
 static int each_of_batch(struct inode_rebuild *b, struct union_fs *t,
 			 int (*fn)(struct inode_rebuild *b, struct union_fs *t, uint32_t id),
 			 uint32_t *id)
@@ -294,7 +294,7 @@ static int list_all_held(struct inode_rebuild *b, struct union_fs *t)
 	return l.error;
 }
 
-/* Nobody may need them, nor their directories, once they have no name. */
+/* Without names, these files and their directories may have no user. */
 static int list_copied(struct inode_rebuild *b, struct union_fs *t)
 {
 	int r = 0;
@@ -353,7 +353,7 @@ int inode_rebuild_leave(struct inode_rebuild *b, struct union_fs *t)
 	return 0;
 }
 
-/* Keep the inode pinned, as it was: nothing else leads there. */
+/* Keep the inode pinned, as in the server before: nothing else leads to its object. */
 static void hold(struct union_fs *t, const struct held *h)
 {
 	struct inode *i = node_table_object(t->nodes, h->id);
@@ -363,23 +363,23 @@ static void hold(struct union_fs *t, const struct held *h)
 	if (!s->upper_ino && fstat(h->fd, &st) == 0) {
 		s->upper_ino = st.st_ino;
 		htab_remove(&t->inodes->unresolved, &i->by_lower);
-		/* There is room where it was. */
+		/* This cannot fail: the bucket was in use before. */
 		(void)inode_list_unresolved(t, i);
 	}
 	fd_cache_fill(&i->src.fd, h->fd);
 	quota_note(t->quota, h->fd);
-	/* If the mount has had its share without it, it is not counted. */
+	/* Without a share the descriptor is kept but not counted. */
 	i->is_held = fd_cache_hold(&t->held) == 0;
 	inode_note_special_locked(t, i);
 }
 
-/* If the mount went back it is what its descriptor has, and another file may have its name. One
- * without a name has its descriptor in any case. */
+/* After a rollback the inode stands for its descriptor's object, and another file may have its
+ * name. An inode without a name has its descriptor in any case. */
 static void part(struct union_fs *t, const struct held *h)
 {
 	struct inode *i = node_table_object(t->nodes, h->id);
 
-	/* Its slot may have had the descriptor already when it was made. */
+	/* Its slot may have had the descriptor when the inode was made. */
 	list_del(&i->special);
 	if (inode_rollback_is_unsaid(t))
 		drop_names(t->inodes, i);

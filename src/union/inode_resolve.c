@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From unresolved to resolved, or to stale: one step under the table's lock, so that there never
- * are two inodes of one object, and a thread that sees an inode resolved sees all of it. */
+/* Turns an unresolved inode into a resolved or stale one in one step under the table's lock. So an
+ * object never has two inodes, and a thread that sees an inode resolved sees all its fields. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -16,8 +16,8 @@ uint64_t inode_unresolved_key(const struct node_slot *s)
 	return s->upper_ino ? s->upper_ino : s->ino;
 }
 
-/* The number in its layer of what a snapshot has: that which it had in the upper. 0: no snapshot
- * has it. */
+/* The inode number that a snapshot's entry has in its layer, which it also had in the upper. 0: the
+ * entry is not of a snapshot. */
 static uint64_t snapshot_ino(struct union_fs *t, const struct inode_found *f)
 {
 	struct layer *const *layers;
@@ -37,7 +37,7 @@ static bool is_what_it_was(struct union_fs *t, const struct inode *i, const stru
 	if (s->upper_ino)
 		return (f->has_upper && f->upper_ino == s->upper_ino) ||
 		       snapshot_ino(t, f) == s->upper_ino;
-	/* A server that did not live to say so may have copied it up. */
+	/* A server may have copied it up and died before it recorded that. */
 	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
 }
 
@@ -47,14 +47,14 @@ static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
 	t->inodes->n_unresolved -= i->stage == INODE_UNRESOLVED;
 }
 
-/* Another inode may stand for that object: then this one must not. */
+/* Does another inode stand for the object already? */
 static bool is_taken_locked(struct union_fs *t, const struct inode_found *f)
 {
 	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f)) ||
 				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
 }
 
-/* 0; -ENOMEM, and it is unresolved as before. */
+/* 0; -ENOMEM: the inode is unresolved as before. */
 static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
 	struct node_slot *s = node_table_slot(t->nodes, i->id);
@@ -63,7 +63,7 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 	unlist_unresolved_locked(t, i);
 	if (f->is_linked_below &&
 	    htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
-		/* There is room where it was. */
+		/* This cannot fail: the bucket was in use before. */
 		if (was_listed)
 			(void)htab_insert(&t->inodes->unresolved, &i->by_lower,
 					  inode_unresolved_key(s));
@@ -142,8 +142,8 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 		if (r == 0) {
 			i->links = is_gone ? INODE_GONE : INODE_ORPHAN;
 			inode_note_special_locked(t, i);
-			/* First: a name that goes may take its directory along, whose slot is not
-			 * free before. */
+			/* Record it first: dropping a name may free its directory's slot, which
+			 * must not be free before. */
 			inode_note_orphan_locked(t, i, NULL);
 			drop_names_locked(t, i, &free_list);
 		}

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* State that a killed server leaves, and its meaning to the next one:
- * 1. PREPARED and the chain lacks the snapshot: descriptors of named files are copies that nobody
- *    needs;
- * 2. PREPARED and the chain has it: likewise, but their inodes are orphans now;
- * 3. WENT_BACK: the slots are as they are to be, but names of orphans stay until the kernel knows.
- */
+ * 1. PREPARED and the chain lacks the snapshot: descriptors of named files are unneeded copies.
+ * 2. PREPARED and the chain has it: likewise copies, and their inodes are orphans now.
+ * 3. WENT_BACK: the slots are final, but names of orphans stay until the kernel knows. */
 #include "veneer/union/inode_rollback.h"
 
 #include "inode-internal.h"
@@ -106,7 +104,7 @@ static bool is_copied(const struct node_slot *s)
 	       (s->state == NODE_LOWER || s->state == NODE_UPPER);
 }
 
-/* A directory is the one of its number at its name: the upper has another one for it, or none. */
+/* A directory is found by its number at its name: its upper number has changed, or it has none. */
 static void go_back(struct node_slot *s)
 {
 	if (s->type == DT_DIR)
@@ -157,7 +155,7 @@ void inode_rollback_each_name(struct union_fs *t,
 
 		if (len && parent)
 			fn(arg, parent, name, len);
-		/* The slot has one of them. */
+		/* The name in the slot is one of the inode's names. */
 		if (!i || i->id != id || i->names.next == i->names.prev)
 			continue;
 		for (struct list_link *l = i->names.next; l != &i->names; l = l->next) {
@@ -168,7 +166,7 @@ void inode_rollback_each_name(struct union_fs *t,
 	}
 }
 
-/* An orphan has no name but the one that it lost by this. */
+/* The name of an orphan is the one that it lost by the rollback. */
 static void forget_name(struct union_fs *t, uint32_t id)
 {
 	const struct node_slot *s = node_table_slot(t->nodes, id);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 1. Records of one owner in one object and kind do not overlap; those of one type do not touch
+/* Invariants:
+ * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch
  *    either.
- * 2. No two records of an object and kind that overlap have different owners and one that is
- *    exclusive. */
+ * 2. If two records of an object and kind overlap and one is exclusive, they have one owner. */
 #include "lock_set.h"
 
 #include "veneer/base/hash.h"
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define NO_RECORD 0 /* in links: an index and one */
+#define NO_RECORD 0 /* links hold an index plus one */
 
 int lock_set_init(struct lock_set *s, struct lock_table *tab)
 {
@@ -127,7 +127,7 @@ static void chain_object(struct hlink *h, void *arg)
 	*first = h;
 }
 
-/* fn is given 0 as the node id of an object that has no record. */
+/* fn gets node id 0 for an object without a record. */
 int lock_set_renumber(struct lock_set *s,
 		      uint64_t (*fn)(const struct lock_object *o, uint64_t node, void *arg),
 		      void *arg)
@@ -145,7 +145,7 @@ int lock_set_renumber(struct lock_set *s,
 
 		next = h->next;
 		o->inode = fn(o, node_of(s, o), arg);
-		/* It has buckets, so it takes no memory. */
+		/* With buckets reserved, this needs no memory. */
 		(void)htab_insert(&s->objects, &o->link, hash_of(o->inode));
 	}
 	return 0;
@@ -156,7 +156,7 @@ static void bring(struct lock_set *s, struct lock_object *o, const struct lock_r
 	insert(s, o, lock_table_bring(s->tab, r));
 }
 
-/* Take away what fn says; how many that were. */
+/* Take away the records that fn selects; returns their number. */
 static uint32_t take_away(struct lock_set *s, struct lock_object *o, unsigned kind,
 			  bool (*fn)(const struct lock_record *r, const void *arg), const void *arg)
 {
@@ -187,7 +187,7 @@ static bool is_in_the_way(const struct lock_record *r, const struct lock_request
 	       overlaps(r, q);
 }
 
-/* A link, from this one on; NO_RECORD. */
+/* The first conflicting link from this one on, or NO_RECORD. */
 static uint32_t obstacle_from(const struct lock_set *s, uint32_t link, const struct lock_request *q)
 {
 	while (link != NO_RECORD && !is_in_the_way(at(s, link), q))
@@ -247,7 +247,7 @@ static bool is_of_type(const struct lock_record *r, const struct lock_request *q
 	return r->owner == q->owner && r->type == q->type;
 }
 
-/* Of the same type they become one also when they only touch. */
+/* Records of one type are merged also if they only touch. */
 static bool is_changed_by(const struct lock_record *r, const void *arg)
 {
 	const struct lock_request *q = arg;
@@ -258,11 +258,11 @@ static bool is_changed_by(const struct lock_record *r, const void *arg)
 	       (is_of_type(r, q) && (r->end + 1 == q->start || q->end + 1 == r->start));
 }
 
-/* The records that replace what the owner has there. */
+/* The records that replace the owner's present ones in the range. */
 struct change {
 	struct lock_record now[LOCK_TABLE_CHANGE];
 	unsigned n_now, n_before;
-	bool is_there; /* all of it, already */
+	bool is_there; /* the owner holds all of it already */
 };
 
 static void keep_rest(struct change *c, const struct lock_record *r, uint64_t start, uint64_t end)
@@ -272,7 +272,7 @@ static void keep_rest(struct change *c, const struct lock_record *r, uint64_t st
 	c->now[c->n_now++].end = end;
 }
 
-/* By invariant 1 one record at most reaches beyond each end of the range. */
+/* By invariant 1 at most one record extends beyond each end of the range. */
 static void plan(const struct lock_set *s, const struct lock_object *o,
 		 const struct lock_request *q, struct change *c)
 {
@@ -321,7 +321,7 @@ static bool is_owned_by(const struct lock_record *r, const void *arg)
 	return r->owner == *(const uint64_t *)arg;
 }
 
-/* Give up first what the owner has in another way, also when it then has to wait. */
+/* First give up the owner's lock of another type, also if it must then wait. */
 static int change_flock(struct lock_set *s, struct lock_object *o, const struct lock_request *q)
 {
 	const struct lock_record own = record_of(q);
@@ -351,7 +351,7 @@ int lock_set_change(struct lock_set *s, struct lock_object *o, const struct lock
 	return obstacle(s, o, q) != NO_RECORD ? -EAGAIN : change_record(s, o, q);
 }
 
-/* ---- what goes without a request ---- */
+/* ---- changes without a request ---- */
 
 static bool is_by_handle(const struct lock_record *r, const void *arg)
 {

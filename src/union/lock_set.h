@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The locks that are held, file by file: what a request meets, and what it changes. Calls
- * need the mutex of the set's owner; what a drop takes away is gone with lock_table_commit. */
+/* The held locks by file: conflicts of a request, and its changes. Calls need the mutex of the
+ * set's owner. Records that a drop takes away are gone with lock_table_commit. */
 #pragma once
 
 #include "veneer/base/htab.h"
@@ -9,13 +9,12 @@
 
 #define LOCK_SET_KINDS 2
 
-/* A file that has a lock, or a waiter for one: its records by kind, in the order of their starts.
- */
+/* A file with a lock, or with a waiter: its records by kind, sorted by start. */
 struct lock_object {
 	struct hlink link;
 	uint64_t inode;
 	uint32_t first[LOCK_SET_KINDS];
-	struct list_link waiters; /* of the owner of the set; in the order in which they came */
+	struct list_link waiters; /* managed by the set's owner, in order of arrival */
 };
 
 struct lock_set {
@@ -25,23 +24,23 @@ struct lock_set {
 	struct htab objects;
 };
 
-/* Takes tab over. Released in any case. 0 or -ENOMEM. */
+/* Takes tab over. Call lock_set_release also after a failure. 0 or -ENOMEM. */
 int lock_set_init(struct lock_set *s, struct lock_table *tab);
 void lock_set_release(struct lock_set *s);
 
-/* NULL: the file has no lock, and nobody waits for one. */
+/* NULL: the file has no lock and no waiter. */
 struct lock_object *lock_set_find(const struct lock_set *s, uint64_t inode);
-/* NULL: no memory. */
+/* Find or make the object. NULL: no memory. */
 struct lock_object *lock_set_need(struct lock_set *s, uint64_t inode);
 void lock_set_drop_idle(struct lock_set *s, struct lock_object *o);
-/* Give each object the number that fn says. 0; -ENOMEM: nothing has changed. */
+/* Give each object the number that fn returns. 0; -ENOMEM: nothing has changed. */
 int lock_set_renumber(struct lock_set *s,
 		      uint64_t (*fn)(const struct lock_object *o, uint64_t node, void *arg),
 		      void *arg);
-/* Enter a record of the table. 0 or -ENOMEM. */
+/* Enter a record of the table in the set. 0 or -ENOMEM. */
 int lock_set_enter(struct lock_set *s, uint64_t inode, uint32_t index);
 
-/* A record that is in the way of q, and the next; NULL: there is none. */
+/* A record that conflicts with q, and the next one; NULL: none. */
 const struct lock_record *lock_set_obstacle(const struct lock_set *s, const struct lock_object *o,
 					    const struct lock_request *q);
 const struct lock_record *lock_set_next_obstacle(const struct lock_set *s,
@@ -51,10 +50,10 @@ bool lock_set_all_are_closing(const struct lock_set *s, const struct lock_object
 			      const struct lock_request *q);
 void lock_set_note_closing(struct lock_set *s, struct lock_object *o, uint64_t handle);
 
-/* Have it, or give it up; committed. 0; 1: and something was given up; -EAGAIN: something is in
- * the way; -ENOLCK. */
+/* Take or release a lock, and commit. 0; 1: likewise, and a record was given up; -EAGAIN: another
+ * owner holds a conflicting lock; -ENOLCK. */
 int lock_set_change(struct lock_set *s, struct lock_object *o, const struct lock_request *q);
-/* Take away the record locks of an owner, what was taken by a handle, or all; how many. */
+/* Take away the record locks of an owner, the locks of a handle, or all; return their number. */
 uint32_t lock_set_drop_owner(struct lock_set *s, struct lock_object *o, uint64_t owner);
 uint32_t lock_set_drop_handle(struct lock_set *s, struct lock_object *o, uint64_t handle);
 void lock_set_drop_all(struct lock_set *s, struct lock_object *o);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* State that a killed server leaves, and its meaning to the next one. The head counts the changes
- * that have happened.
- * 1. A record whose birth is 0, or a change that has not happened, is free.
- * 2. A record whose death is a change that has happened is free; one that has not happened means
+ * that have taken effect.
+ * 1. A record is free if its birth is 0, or a change that has not taken effect.
+ * 2. A record whose death is a change that has taken effect is free; a death that has not means
  *    nothing.
- * 3. The birth of a record is written when all else of it is, and made 0 before anything else of it
+ * 3. The birth of a record is written after its other fields, and set to 0 before any of them
  *    changes. */
 #include "veneer/union/lock_table.h"
 
@@ -34,7 +34,7 @@ struct lock_table {
 	struct head *head;
 	struct lock_record *records;
 	uint32_t *free, n_free;
-	uint32_t *dead, n_dead; /* of the next change */
+	uint32_t *dead, n_dead; /* taken away by the next change */
 	_Atomic uint32_t n;
 };
 
@@ -53,7 +53,7 @@ static int map(struct lock_table *t)
 	return t->free && t->dead ? 0 : -ENOMEM;
 }
 
-/* Takes fd over, which may be no descriptor. */
+/* Takes fd over, which may be negative. */
 static int make(int fd, bool is_new, struct lock_table **ret)
 {
 	struct lock_table *t = calloc(1, sizeof(*t));
@@ -98,7 +98,7 @@ static void set_death(struct lock_record *r, uint64_t change)
 	__atomic_store_n(&r->death, change, __ATOMIC_SEQ_CST);
 }
 
-/* The first ones are the first to be given out. */
+/* Downwards, so that low indexes are given out first. */
 static void settle(struct lock_table *t)
 {
 	for (uint32_t i = ROOM; i-- > 0;) {
@@ -111,7 +111,7 @@ static void settle(struct lock_table *t)
 			t->n++;
 			continue;
 		}
-		/* A look leaves a page that nobody used as it is. */
+		/* Only read, so that a page that was never used stays unallocated. */
 		if (r->birth)
 			set_birth(r, 0);
 		t->free[t->n_free++] = i;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A record is in the way of each waiter: whenever one is taken away, or becomes less, the waiters
- * of its object are looked at (grant_locked) before the mutex is let go.
+/* Each waiter has a record in its way. So whenever a record is removed or shrinks, the waiters of
+ * its object are tried (grant_locked) before the mutex is released.
  *
- * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called
- * back without it. */
+ * A waiter is prepared, then waits in an object, then is told: removed under the mutex, called back
+ * without it. */
 #include "veneer/union/locks.h"
 
 #include "lock_set.h"
@@ -15,16 +15,16 @@
 
 #include <string.h>
 
-#define SEARCH_MAX 1000000u /* records looked at for a deadlock */
+#define SEARCH_MAX 1000000u /* records visited by a search for a deadlock */
 
 struct waiter {
 	struct list_link all;
-	struct list_link link; /* of the object, or of those to be told */
-	struct hlink by_owner; /* in an object, and of LOCKS_RECORD */
+	struct list_link link; /* of the object, or of the list to be told */
+	struct hlink by_owner; /* while it waits, of LOCKS_RECORD */
 	struct lock_object *object; /* NULL: prepared */
 	struct lock_request request;
 	uint64_t number;
-	uint32_t search; /* that has seen it */
+	uint32_t search; /* the last search that visited it */
 	bool is_cancelled; /* before it waited */
 	int result;
 	locks_told told;
@@ -36,7 +36,7 @@ struct locks {
 	/* guarded by lock */
 	struct lock_set set;
 	struct htab by_owner;
-	struct list_link waiters; /* the newest first */
+	struct list_link waiters; /* newest first */
 	uint32_t n_waiters, searches;
 	uint64_t numbers;
 	int ended; /* the answer to a request that would wait; 0: it may wait */
@@ -63,7 +63,7 @@ static struct waiter *waiter_of(struct list_link *link)
 	return container_of(link, struct waiter, link);
 }
 
-/* Something of the object was given up. A waiter that is served may give up something, too. */
+/* A lock of the object was given up. A served waiter may give up another one, too. */
 static void grant_locked(struct locks *l, struct lock_object *o, struct list_link *told)
 {
 	bool is_more = true;
@@ -84,7 +84,7 @@ static void grant_locked(struct locks *l, struct lock_object *o, struct list_lin
 	}
 }
 
-/* Without the mutex. */
+/* Call without the mutex. */
 static void tell(struct list_link *told)
 {
 	while (!list_is_empty(told)) {
@@ -101,8 +101,8 @@ static uint64_t hash_of(uint64_t owner)
 	return hash_key(&owner, sizeof(owner), 0);
 }
 
-/* Does one of those in the way of q wait, by however many others, for its owner? The waiters that
- * are to be looked at are linked by those that were seen. */
+/* Does an owner in the way of q wait, directly or through others, for q's owner? The queue holds
+ * the visited waiters. */
 struct search {
 	struct waiter **queue;
 	uint32_t n, looked;
@@ -309,11 +309,11 @@ bool locks_test(struct locks *l, const struct lock_request *q, struct lock_recor
 	return true;
 }
 
-/* ---- what goes by itself ---- */
+/* ---- releases without a request ---- */
 
-/* With an owner its record locks go, and other locks by the handle may end soon; without one all
- * locks by the handle go. Most files that are closed have none: that costs a look into the table.
- */
+/* With an owner: drop its record locks, and mark other locks of the handle, which may end soon.
+ * Without one: drop all locks of the handle. Most closed files have no locks: that costs one table
+ * lookup. */
 static void release(struct locks *l, uint64_t inode, const uint64_t *owner, uint64_t handle)
 {
 	struct list_link told;
@@ -348,7 +348,7 @@ void locks_release_handle(struct locks *l, uint64_t inode, uint64_t handle)
 	release(l, inode, NULL, handle);
 }
 
-/* Give up the waiters of one object, or all. */
+/* End the wait of the waiters of one object, or of all. */
 static void give_up_waiters(struct locks *l, const struct lock_object *o, int result,
 			    struct list_link *told)
 {

@@ -12,9 +12,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is
- * looked up: copy-up gives other names of a file their entry, and what looks for these names looks
- * up directories. */
+/* -EAGAIN: the entry changed meanwhile. The kernel does not lock a name during its lookup: copy-up
+ * makes upper entries of a file's other names, and the search for these names looks up
+ * directories. */
 static int enter_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode_found found;
@@ -26,12 +26,12 @@ static int enter_name(struct union_fs *t, struct inode *dir, const char *name, s
 	return r < 0 ? r : inode_enter(t, dir, name, &found, ret);
 }
 
-/* The inode of a name that is known; 1, 0 if there is none (any more), -errno. */
+/* Find the resolved inode of a known name. 1; 0: there is none (any more); -errno. */
 static int known(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	int r = 0;
 
-	/* ESTALE: it was what the name led to once, and has lost it now. */
+	/* ESTALE: the inode once had this name, and has lost it now. */
 	while (r == 0 || r == -ESTALE) {
 		if (!inode_peek(t, dir, name, ret))
 			return 0;
@@ -85,7 +85,7 @@ static bool is_dir_below(void *arg, const char *name)
 	return image_lookup(b->image, b->dir, name, &e) == 0 && e->type == DT_DIR;
 }
 
-/* Directories of both upper and image: 2 and one for each subdirectory seen. */
+/* A directory of both upper and image: 2 plus the number of visible subdirectories. */
 static int merged_nlink(struct union_fs *t, struct inode *i, nlink_t *ret)
 {
 	struct below below = { t->image, i->lower };
@@ -114,7 +114,7 @@ static int apply_override(struct union_fs *t, struct inode *i, struct stat *st)
 	return 0;
 }
 
-/* Completing a partial file changes its times for a moment, with the file locked
+/* Materializing changes a partial file's times for a moment, with the file locked
  * (materialize.h). */
 static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret) UNCHECKED_LOCKS
 {
@@ -129,8 +129,9 @@ static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret) UNC
 	return r;
 }
 
-/* A partial file occupies what the bytes it shows occupy. Of a copy of another file all are taken
- * for data: cp looks for holes in a file that occupies less. */
+/* A partial file occupies at least the blocks of the lower bytes that it shows. For a copy of
+ * another file these all count as data: cp searches a file with fewer blocks than bytes for
+ * holes. */
 static void count_blocks_below(struct union_fs *t, struct inode *i, struct stat *st)
 {
 	blkcnt_t below = 0;
@@ -159,7 +160,7 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 			count_blocks_below(t, i, ret);
 	} else {
 		r = image_stat(t->image, i->lower, ret);
-		/* Without a name, and lower still: no other name of it was seen either. */
+		/* A lower inode without a name had no other visible name either. */
 		if (r == 0 && inode_is_orphan(i))
 			ret->st_nlink = 0;
 	}
@@ -171,7 +172,7 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 	return 0;
 }
 
-/* The presented number of an upper entry, for d_ino: as lookup_name would find it. */
+/* The shown inode number of an upper entry, for d_ino, equal to that of lookup_name. */
 static int entry_ino(struct union_fs *t, struct inode *dir, const char *name,
 		     const struct upper_dir_entry *e, struct image_entry *below, uint64_t *ret)
 {
@@ -189,13 +190,13 @@ static int entry_ino(struct union_fs *t, struct inode *dir, const char *name,
 		inode_unref(t, i);
 		return 0;
 	}
-	/* A fault in one entry must not hide those behind it. */
+	/* A fault in one entry must not hide the entries after it. */
 	r = lookup_find_upper(t, dir, name, below, &f, &st);
 	*ret = r == 0 ? f.ino : inode_fold_ino(t, t->upper->dev, e->ino);
 	return 0;
 }
 
-/* The next of the lower names; n: of them. */
+/* The next of the n lower names. */
 static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t *pos,
 		      struct lookup_entry *ret)
 {
@@ -229,8 +230,8 @@ static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t 
 	return 0;
 }
 
-/* The next of the names that the upper alone has, unless it comes behind *pos. first: the place of
- * the first of them. */
+/* The next name that only the upper has, unless it is at or after *pos. first: the position of the
+ * first such name. */
 static int next_upper(struct union_fs *t, struct inode *dir, uint64_t first, uint64_t from,
 		      uint64_t *pos, struct lookup_entry *ret)
 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds the entry at a name: which of upper and image answers, and what its attributes say that it
- * is. */
+/* Finds the entry at a name in upper or image, and interprets its attributes. */
 #include "lookup-internal.h"
 
 #include "metacopy_import.h"
@@ -51,7 +50,7 @@ int lookup_state(struct union_fs *t, struct inode *dir, const char *name, struct
 	return 0;
 }
 
-/* A line about an entry of the upper, with its whole path. */
+/* Log a line about an upper entry, with its full path. */
 static void log_name(struct union_fs *t, struct inode *dir, const char *name, const char *what)
 {
 	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
@@ -66,7 +65,7 @@ static int find_by_path(struct union_fs *t, const char *path, struct image_entry
 	return r == -ENOTDIR ? -ENOENT : r;
 }
 
-/* Follow a redirect: a path in the lower layers, or a name in what dir is merged with. */
+/* Follow a redirect: a path in the lower layers, or a name in the lower directory of dir. */
 static int find_redirected(struct union_fs *t, struct inode *dir, const char *redirect,
 			   struct image_entry **ret)
 {
@@ -75,7 +74,7 @@ static int find_redirected(struct union_fs *t, struct inode *dir, const char *re
 	return dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
 }
 
-/* Find what is merged into a directory of the upper: the entry below its name, nothing, or the
+/* Find the lower directory that an upper one is merged with: the entry below its name, none, or the
  * target of its redirect. */
 static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
 		       struct image_entry *below, struct image_entry **ret)
@@ -147,8 +146,7 @@ static bool fits(struct union_fs *t, struct inode *dir, const char *name,
 	return source_fits_mark(m, st, path ? path : name, t->upper->path);
 }
 
-/* By a descriptor, and what its mark says now: behind the name there may be another file by each
- * call. */
+/* Check by one descriptor and its current mark: each call by name may reach another file. */
 static int doubt_partial(struct union_fs *t, int dirfd, const char *name,
 			 const struct partial_xattr *m, const struct stat *low, uint64_t ino)
 {
@@ -168,7 +166,7 @@ static int doubt_partial(struct union_fs *t, int dirfd, const char *name,
 	return xattr_trust_check(t->upper, t->map, fd, &now, low);
 }
 
-/* The lower file gives the number, unless the file is a copy of it: that is a file of its own. */
+/* The inode number is the lower file's, unless the file is a copy: a copy is a file of its own. */
 static void take_number(struct union_fs *t, const struct partial_xattr *m, struct image_entry *base,
 			struct inode_found *f)
 {
@@ -178,7 +176,8 @@ static void take_number(struct union_fs *t, const struct partial_xattr *m, struc
 	f->ino = image_ino(t->image, base);
 }
 
-/* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
+/* No byte of the lower file is visible. If base is the file of the mark, it still gives the
+ * number. */
 static void resolve_complete(struct union_fs *t, const struct partial_xattr *m,
 			     struct image_entry *base, struct inode_found *f)
 {
@@ -198,7 +197,7 @@ struct place {
 	const char *name;
 };
 
-/* size is the file's. */
+/* size: of the upper file. */
 static int resolve_partial(struct union_fs *t, const struct place *p, const struct partial_xattr *m,
 			   uint64_t size, struct inode_found *f)
 {
@@ -249,7 +248,7 @@ static int resolve_partial(struct union_fs *t, const struct place *p, const stru
 	return 0;
 }
 
-/* A whole copy shows the number of what it was copied from. */
+/* A whole copy shows the inode number of its lower file. */
 static int find_origin(struct union_fs *t, int dirfd, const char *name, struct inode_found *f)
 {
 	char path[PATH_MAX];
@@ -261,8 +260,8 @@ static int find_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	return r == -EACCES ? r : 0;
 }
 
-/* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it
- * is no such file. */
+/* Make a partial file of a metacopy that kernel overlayfs wrote. 1: done; 0: the file is no
+ * metacopy. */
 static int take_over(struct union_fs *t, struct inode *dir, int dirfd, const char *name)
 {
 	char origin[PATH_MAX];
@@ -281,7 +280,7 @@ static int take_over(struct union_fs *t, struct inode *dir, int dirfd, const cha
 	return r == -ENOENT ? -EUCLEAN : r < 0 ? r : 1;
 }
 
-/* A server that was killed while it completed the file left it with other times. */
+/* A server that was killed while it materialized the file left other times. */
 static void put_back_kept(int dirfd, const char *name, struct stat *st)
 {
 	_cleanup_(closep) int fd = -1;
@@ -310,7 +309,7 @@ static int resolve_regular(struct union_fs *t, const struct place *p, struct ino
 		r = resolve_partial(t, p, &mark, (uint64_t)st->st_size, f);
 	else if (r == -EUCLEAN)
 		log_name(t, p->dir, p->name, "damaged or foreign mark of a partial file");
-	/* The name and its attributes stay visible; its bytes are EIO. */
+	/* The name and attributes stay visible; reading the bytes is EIO. */
 	f->is_damaged = r == -EUCLEAN;
 	return r < 0 && r != -EUCLEAN ? r : 0;
 }
@@ -354,7 +353,7 @@ int lookup_find_upper(struct union_fs *t, struct inode *dir, const char *name,
 		return fd;
 	r = resolve_in(t, &p, below, f, st);
 	if (r == -EACCES) {
-		/* A mode that keeps what the entry says of itself from us, too. */
+		/* The mode denies the server access to the entry's attributes, too. */
 		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(p.fd, name);
 
 		r = x ? resolve_in(t, &p, below, f, st) : r;
@@ -377,7 +376,7 @@ static int resolve_lower(struct union_fs *t, struct image_entry *below, struct i
 	return r;
 }
 
-/* In this order: a rename changes the version before it takes the name away. */
+/* Check the name first: a rename changes the version before it removes the name. */
 static bool has_changed(struct union_fs *t, struct inode *dir, const char *name, uint64_t version)
 {
 	bool is_known = false;

@@ -43,7 +43,7 @@ static int write_mark(struct union_fs *t, int fd, struct image_entry *base, cons
 	r = mapfile_file_new(t->map, m.lower_size, &m.file_id);
 	if (r < 0)
 		return r;
-	/* Only now: the first entry of a map gives it its number. */
+	/* Read it here: the first entry gives a map its number. */
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
 	r = partial_xattr_encode(&m, &value);
 	if (r == 0 && t->style.has_trusted)
@@ -70,15 +70,15 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 		return r; /* another mount was faster */
 	r = fstat(fd, &st) < 0 ? -errno : image_stat(t->image, base, &lower);
 	if (r == 0 && st.st_size != lower.st_size) {
-		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path,
-			  name);
+		log_error("%s: %s: a metacopy of a lower file whose size has changed",
+			  t->upper->path, name);
 		return -EUCLEAN;
 	}
 	if (r == 0 && *origin != '/')
 		r = check_base(t, fd, base, &lower);
 	if (r == -EUCLEAN)
 		log_error("%s: %s: " METACOPY_ORIGIN_SAID, t->upper->path, name);
-	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the
+	/* From here on the mark leads to the bytes; the attribute that overlayfs wrote becomes the
 	 * guard. */
 	if (r == 0)
 		r = write_mark(t, fd, base, &lower);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* State that a killed server leaves, and its meaning to the next one:
- * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it
- *    is granted;
- * 2. a slot being released is NODE_FREE before anything else of it changes;
- * 3. a name's record is written before the slot leads to it, and its piece given to nobody while a
- *    slot does; a piece to which no slot leads is free;
- * 4. a slot becomes NODE_FORMER after its successor is written. */
+ * 1. A slot being allocated is NODE_FREE until all of it is written, and has no lookups before it
+ *    is granted.
+ * 2. A slot being released is NODE_FREE before any other field changes.
+ * 3. A name's record is written before the slot refers to it, and its piece is not reused while a
+ *    slot does. A piece without a slot is free.
+ * 4. A slot becomes NODE_FORMER after its successor is written. */
 #include "node_table-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -18,7 +18,7 @@
 
 #define SLOT_BYTES (sizeof(struct node_slot) + sizeof(void *))
 
-/* Takes fd over; -1: a new file. */
+/* Takes fd over; -1: make a new file. */
 static int arena_init(struct arena *a, int fd, const char *name, size_t reserve)
 {
 	a->memfd = fd >= 0 ? fd : memfd_create(name, MFD_CLOEXEC);

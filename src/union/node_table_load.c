@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking over the table of a server that is dead. What it was doing when it died leaves no trace,
- * as node_table.c says. What no server of ours writes is left out, so that nothing here can lead
- * outside the files, or round in a circle. */
+/* Attaches the table of a dead server. Its interrupted update leaves no trace, by the rules of
+ * node_table.c. Values that no server writes are dropped, so that nothing here can lead outside the
+ * files, or round in a circle. */
 #include "node_table-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -14,11 +14,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define GRANULE 16 /* bytes; every piece of the arena is so many times that */
+#define GRANULE 16 /* bytes; the size of each piece is a multiple */
 
 struct load {
 	struct node_table *t;
-	uint8_t *used; /* granules of the arena that a name stands in */
+	uint8_t *used; /* granules of the arena that hold a name */
 	size_t ngranules;
 	uint8_t *seen; /* directories: SEEN_* */
 	size_t nlost;
@@ -39,7 +39,7 @@ static int map_files(struct node_table *t)
 
 	if (fstat(t->slots.memfd, &slots) < 0 || fstat(t->names.memfd, &names) < 0)
 		return -errno;
-	/* Being made longer is one step; a file of another length was not made here. */
+	/* Extending a file is one step, so a file of another length was not made here. */
 	if (slots.st_size < NODE_TABLE_STEP || names.st_size < NODE_TABLE_STEP ||
 	    slots.st_size % NODE_TABLE_STEP || names.st_size % NODE_TABLE_STEP ||
 	    (uint64_t)names.st_size > t->names.reserved ||
@@ -83,7 +83,7 @@ static bool is_name(const struct name_record *rec)
 		 (rec->len == 1 || (rec->len == 2 && rec->bytes[1] == '.')));
 }
 
-/* Take the piece that a slot's name stands in; false if it is none, or another's. */
+/* Claim the piece of a slot's name. False: it is invalid, or claimed by another slot. */
 static bool take_piece(struct load *l, uint32_t off)
 {
 	const struct node_table *t = l->t;
@@ -105,8 +105,8 @@ static bool take_piece(struct load *l, uint32_t off)
 	return true;
 }
 
-/* Slots, one by one: free ones are chained, the names of others get their pieces. Downwards, so
- * that low ids are given out first. */
+/* Chain the free slots; claim the name pieces of the others. Downwards, so that low ids are given
+ * out first. */
 static void scan_slots(struct load *l)
 {
 	struct node_table *t = l->t;
@@ -130,7 +130,7 @@ static void scan_slots(struct load *l)
 	}
 }
 
-/* Free the gaps between names, as few pieces as there are. */
+/* Free the gaps between names, in as few pieces as possible. */
 static void free_gaps(struct load *l)
 {
 	struct node_table *t = l->t;
@@ -165,8 +165,8 @@ static struct node_slot *directory_above(struct node_table *t, uint32_t id, uint
 	return s && s->type == DT_DIR && s->state != NODE_FORMER ? s : NULL;
 }
 
-/* Above every directory is the root, or one that has lost its name. A circle is opened where it
- * closes. */
+/* Above every directory is the root, or a directory that has lost its name. A circle is opened
+ * where it closes. */
 static void check_above(struct load *l, uint32_t id)
 {
 	struct node_table *t = l->t;
@@ -207,8 +207,8 @@ static void check_names(struct load *l)
 			check_above(l, id);
 }
 
-/* Chains of former ids are as long as a file was opened in turns; each leads to one that is
- * none. */
+/* A chain of former ids is as long as a file was opened in turns; it must end at an id that is not
+ * former. */
 static bool leads_somewhere(struct node_table *t, const struct node_slot *s)
 {
 	size_t n = 0;
@@ -233,7 +233,7 @@ static void check_successors(struct load *l)
 			l->nlost++;
 			continue;
 		}
-		/* The last one is asked for, and so chains stay short. */
+		/* Lead to the last id, so that chains stay short. */
 		while ((next = node_table_slot(t, s->successor))->state == NODE_FORMER)
 			s->successor = next->successor;
 	}
@@ -274,7 +274,8 @@ static int load(struct node_table *t)
 	check_names(&l);
 	check_successors(&l);
 	check_devs(&l);
-	/* Last: pieces of the names that were lost just now are free only for the next server. */
+	/* After the checks above: the pieces of names that they dropped stay used until the next
+	 * server. */
 	free_gaps(&l);
 	if (l.nlost)
 		log_error("the table of nodes is damaged: lost %s",
@@ -291,7 +292,7 @@ int node_table_attach(int slots_fd, int names_fd, struct node_table **ret)
 		return r;
 	r = load(t);
 	if (r < 0) {
-		/* Nothing of it has been counted yet. */
+		/* Nothing has been counted yet. */
 		t->end = NODE_TABLE_ROOT;
 		t->names_end = NAMES_BEGIN;
 		node_table_leave(t, &slots_fd, &names_fd);

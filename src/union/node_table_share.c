@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which slots of a node table changed since somebody began to look, and a second set of objects for
- * them. */
+/* Records which slots of a node table change, and gives a table a second set of objects. */
 #include "node_table-internal.h"
 
 #include "veneer/base/array.h"
@@ -12,7 +11,7 @@
 #define MAP_BYTES (NODE_TABLE_SLOTS_MAX / 8)
 
 struct node_table_touched {
-	uint8_t *map; /* a bit each; memory comes as it is needed */
+	uint8_t *map; /* a bit per slot; allocated on first use */
 	uint32_t *ids;
 	size_t n, cap;
 	bool is_incomplete;
@@ -90,7 +89,8 @@ void node_table_free_objects(struct node_table *t)
 	t->objects = NULL;
 }
 
-/* The pointers grow as the slots do: address space is free, committed memory is not. */
+/* The object pointers grow with the slots: reserved address space costs nothing, committed memory
+ * does. */
 int node_table_grow_objects(struct node_table *t, size_t need)
 {
 	while (t->objects_mapped < need) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sum is that of st_blocks of each object as last seen, plus the map file's. It is looked at
- * after each operation that changes an object; what the file system changes on its own afterwards
- * is at most some blocks of a file: all three of ext4, XFS and btrfs count data that they have not
- * yet found a place for.
+/* The sum is that of st_blocks of each object as last seen, plus the map file's. An object is read
+ * after each operation that changes it. Later changes by the filesystem itself are at most some
+ * blocks per file: ext4, XFS and btrfs all count delayed allocations.
  *
- * XFS, though, gives a file that grows up to twice its size ahead, and takes that back when it
- * pleases. What lies past the end of a file there is left out, unless it was asked for (is_ahead),
- * or was there at the count. */
+ * XFS, though, preallocates for a growing file, up to twice its size, and takes that back at its
+ * own time. Blocks past the end of a file are not counted there, unless a program asked for them
+ * (is_ahead), or they were there at the count. */
 #include "veneer/union/quota.h"
 
 #include "veneer/base/cleanup.h"
@@ -39,14 +38,14 @@ struct quota {
 	int rootfd;
 	dev_t dev;
 	uint64_t max_bytes, max_inodes;
-	bool is_speculative; /* the file system allocates past ends of its own accord */
+	bool is_speculative; /* the filesystem preallocates past the end of a file */
 
 	mutex_t lock;
 	GUARDED_BY(lock) struct htab charges;
-	GUARDED_BY(lock) uint64_t bytes; /* of all charges */
+	GUARDED_BY(lock) uint64_t bytes; /* sum of all charges */
 	GUARDED_BY(lock) uint64_t map_bytes;
 	GUARDED_BY(lock) uint64_t claimed_bytes, claimed_inodes;
-	GUARDED_BY(lock) unsigned notes; /* since the map was looked at */
+	GUARDED_BY(lock) unsigned notes; /* since the map was last read */
 };
 
 int quota_new(int rootfd, uint64_t max_bytes, uint64_t max_inodes, struct quota **ret)
@@ -128,7 +127,7 @@ static void note_locked(struct quota *q, const struct stat *st, bool is_ahead) R
 
 	if (!c) {
 		c = calloc(1, sizeof(*c));
-		/* Without memory it is one file that is not counted until it is looked at again. */
+		/* Without memory the file is not counted until it is next noted. */
 		if (!c || htab_insert(&q->charges, &c->link, st->st_ino) < 0) {
 			free(c);
 			return;
@@ -155,7 +154,7 @@ static void note(struct quota *q, int fd, bool is_ahead)
 	struct stat st;
 
 	LOCK_SCOPE(&q->lock);
-	/* Looked at under the lock, so that what was seen last is what counts. */
+	/* Stat under the lock, so that the latest state counts. */
 	if (fstat(fd, &st) < 0 || st.st_dev != q->dev)
 		return;
 	if (S_ISDIR(st.st_mode) && st.st_nlink == 0)
@@ -203,7 +202,7 @@ void quota_drop(struct union_fs *t, struct inode *i)
 
 	if (!t->quota || i->links == INODE_NAMED || i->type == DT_DIR)
 		return;
-	/* Of one that was never looked at since a server died only what it held is known. */
+	/* For an inode that was not used since a server died, only its held descriptor is known. */
 	if (!i->is_held || !i->src.fd.fd_plus_one || fstat(i->src.fd.fd_plus_one - 1, &st) < 0)
 		st = (struct stat){ .st_ino = i->upper_ino, .st_nlink = i->links != INODE_GONE };
 	if (st.st_nlink == 0)
@@ -231,7 +230,7 @@ int quota_claim(struct quota *q, uint64_t bytes, uint64_t inodes)
 	return 0;
 }
 
-/* Of [first, end), what is charged already. */
+/* The bytes of [first, end) that are charged already. */
 static int allocated(struct quota *q, int fd, uint64_t first, uint64_t end, uint64_t *ret)
 {
 	const struct charge *c;
@@ -265,8 +264,8 @@ int quota_claim_range(struct quota *q, int fd, uint64_t off, uint64_t len, uint6
 		*ret = end - first;
 		return 0;
 	}
-	/* Slowly, and where there is hardly any room left: a file that has its blocks can be
-	 * written all the same. */
+	/* The slow way, when hardly any room is left: allocated blocks can be written all the
+	 * same. */
 	r = allocated(q, fd, first, end, &there);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -ENOSPC : r;

@@ -13,17 +13,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define RESTORE_TRIES 1000 /* each but the last because a directory changed meanwhile */
+#define RESTORE_TRIES 1000 /* each but the last failed because a directory changed meanwhile */
 
-/* ---- what has no name any more ---- */
+/* ---- inodes without a name ---- */
 
-/* An inode as it was left: what leads to it. */
+/* The ways that lead to the object of an unresolved inode. */
 struct remains {
-	struct inode
-		*dir; /* of its name; referenced. NULL: it had none, or the directory is lost */
+	/* directory of its name; referenced. NULL: no name, or the directory is not resolved */
+	struct inode *dir;
 	char name[NAME_MAX + 1];
-	char path[PATH_MAX]; /* in the image; "" if nobody said */
-	int fd; /* held, and pinned; -1 */
+	char path[PATH_MAX]; /* in the image; "": none recorded */
+	int fd; /* held and pinned; -1: none */
 };
 
 static void remains_release(struct union_fs *t, struct remains *m)
@@ -54,7 +54,7 @@ static void remains_read(struct union_fs *t, struct inode *i, struct remains *m)
 		memcpy(m->path, name, len);
 }
 
-/* The entry of the image that it showed, or whose bytes it shows. */
+/* Find the image entry that it showed, or that has its bytes. */
 static int find_entry(struct union_fs *t, const struct remains *m, struct image_entry **ret)
 {
 	int r = -ENOENT;
@@ -144,9 +144,9 @@ static int restore_orphan(struct union_fs *t, struct inode *i)
 	return r;
 }
 
-/* ---- what has one ---- */
+/* ---- inodes with a name ---- */
 
-/* -ENOENT or -ESTALE: nothing there, or something else. */
+/* -ENOENT or -ESTALE: the name has no object, or another one. */
 static int restore_named(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
@@ -166,7 +166,7 @@ static int restore_named(struct union_fs *t, struct inode *i)
 	return r;
 }
 
-/* The inodes above it are resolved and not stale. */
+/* The inodes above it are resolved or stale. */
 static int restore_one(struct union_fs *t, struct inode *i)
 {
 	int r = 0;
@@ -223,10 +223,10 @@ static int restore_chain(struct union_fs *t, struct inode *i)
 	struct chain c = { 0 };
 	int r = climb(t, i, &c);
 
-	/* From the top; in a loop, since a container decides how deep it is. */
+	/* From the top; a loop instead of recursion, since a container decides the depth. */
 	for (size_t k = c.n; r == 0 && k-- > 0;) {
 		r = restore_one(t, c.v[k]);
-		/* A child of a stale directory may have been held. */
+		/* A child of a stale directory may have a held descriptor. */
 		if (r == -ESTALE && k > 0)
 			r = 0;
 	}

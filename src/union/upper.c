@@ -18,8 +18,8 @@
 #define UPPER_OPEN_TRIES 64
 #define UPPER_DEPTH_MAX	 65536
 
-/* Reads leave access times alone, but of files with -o atime. Directories are read when we like,
- * and for nobody. */
+/* Reads set no access times, except of files with -o atime. The server reads directories for its
+ * own purposes, which is nobody's access. */
 static int noatime(const struct union_fs *t)
 {
 	return t->keeps_atime ? 0 : O_NOATIME;
@@ -37,7 +37,7 @@ static int open_flags(const struct union_fs *t, const struct inode *i)
 	}
 }
 
-/* O_NOATIME takes the owner; another one's file is read as it may be. */
+/* O_NOATIME is allowed to the owner only; open other files without it. */
 static int open_quiet(int dirfd, const char *name, int flags)
 {
 	int fd = openat(dirfd, name, flags);
@@ -47,8 +47,8 @@ static int open_quiet(int dirfd, const char *name, int flags)
 		       : fd;
 }
 
-/* A program that is running from the upper, an immutable or append-only file, or a mode that binds
- * even us. */
+/* Read-only access may work for a program that is running from the upper, an immutable or
+ * append-only file, or a mode that denies access even to the server. */
 static bool may_be_readable(int error)
 {
 	return error == ETXTBSY || error == EPERM || error == EACCES || error == EROFS;
@@ -73,11 +73,11 @@ static int open_at(int dirfd, const char *name, int flags)
 	return fd == -EACCES ? mode_relax_openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fd;
 }
 
-/* The way down to an object from the nearest directory above it that is open, deepest first. A
- * container decides how deep it is, so it is walked in a loop. */
+/* The path to an object from the nearest open directory above it, deepest step first. A loop
+ * instead of recursion, since a container decides the depth. */
 struct way {
 	struct step {
-		struct inode *i; /* referenced, but for the first */
+		struct inode *i; /* referenced, except the first */
 		char name[NAME_MAX + 1];
 	} *steps;
 	size_t n, cap;
@@ -153,7 +153,7 @@ int upper_dirfd(const struct union_fs *t, const struct inode *dir, int fd, const
 		       : fd;
 }
 
-/* Open one step down. -ESTALE: the name leads to something else. */
+/* Open one step down. -ESTALE: the name leads to another object. */
 static int open_step(const struct union_fs *t, struct step *s, const struct inode *dir, int dirfd)
 {
 	struct stat st;
@@ -189,8 +189,8 @@ int upper_pin(struct union_fs *t, struct inode *i)
 {
 	int fd = fd_cache_pin(&i->src.fd);
 
-	/* A rename may be between the backing file system and our names: then the name leads
-	 * elsewhere for a moment, and the next look is right. */
+	/* A rename may have changed the backing filesystem but not yet the names in memory. Then
+	 * the name leads elsewhere for a moment, and a later attempt succeeds. */
 	for (int attempt = 0; fd < 0 && attempt < UPPER_OPEN_TRIES; attempt++) {
 		if (attempt > 8)
 			usleep(1000);
@@ -220,8 +220,7 @@ int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 		fd_cache_note_writable(&i->src.fd);
 		return fd;
 	}
-	/* The file was opened when its mode, or a running program, did not allow more: perhaps
-	 * now. */
+	/* When the file was opened, its mode or a running program denied writing: try again. */
 	*ret_own = path_reopen(fd, O_RDWR);
 	if (*ret_own == -EACCES) {
 		MODE_RELAX_SCOPE(fd, "");
@@ -243,7 +242,7 @@ int upper_quiet_flag(const struct union_fs *t)
 	return t->can.has_noatime ? noatime(t) : 0;
 }
 
-/* Do not set the access time of what was just made: it may be read by this descriptor for long. */
+/* Set no access time by the descriptor of a new object, which may serve reads for long. */
 static void quieten(const struct union_fs *t, const struct inode *i, int fd)
 {
 	if (!t->keeps_atime && !(i->type == DT_REG && upper_quiet_flag(t)))
@@ -263,7 +262,7 @@ int upper_take_share(struct union_fs *t)
 	int r = fd_cache_hold(&t->held);
 
 	if (r < 0 && !atomic_exchange(&t->has_held_all, true))
-		log_warn("%s: too many open files have no name any more: no more can be removed",
+		log_warn("%s: too many open files have no name any more: cannot remove another",
 			 t->upper->path);
 	return r;
 }
@@ -305,7 +304,7 @@ int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 	struct inode *parent;
 
 	if (fd < 0 && i != t->root && inode_any_name(t, i, &parent, name) == 0) {
-		/* Cheaper than opening it, and right nearly always; opening settles the rest. */
+		/* Cheaper than opening it, and nearly always right; otherwise open it below. */
 		fd = upper_pin(t, parent);
 		r = fd < 0 ? fd
 			   : mode_relax_stat(upper_dirfd(t, parent, fd, name), name,
@@ -359,8 +358,8 @@ static int mirror(struct union_fs *t, struct inode *dir, int fd, struct upper_di
 	return r;
 }
 
-/* The first one stays: the thread that makes a directory, and one that finds it at once, both come
- * with a mirror, and entries may have been made in it by way of the first. */
+/* The first mirror stays. A thread that makes a directory, and one that finds it at once, both
+ * bring a mirror, and entries may have been made by way of the first. */
 static struct upper_dir *publish(struct inode *dir, struct upper_dir *d)
 {
 	struct upper_dir *other = NULL;
@@ -381,8 +380,7 @@ int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 		*ret = d;
 		return 0;
 	}
-	/* The lock keeps a copy-up of a child from happening between the reading and the
-	 * publishing. */
+	/* The lock keeps a copy-up of a child from happening between reading and publishing. */
 	WRLOCK_SCOPE(&dir->lock);
 	if (dir->dir) {
 		*ret = dir->dir;

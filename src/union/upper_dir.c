@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A name's place in listings is its hash, so that a reader of a directory goes on where it was when
- * another server has taken over. `order` is sorted on demand: until then new names are at the
+/* A name's position in listings is its hash, so that a directory stream continues at its place
+ * after another server has taken over. `order` is sorted on demand: until then new names are at the
  * end. */
 #include "veneer/union/upper_dir.h"
 
@@ -24,13 +24,14 @@ struct entry {
 	struct hlink link;
 	struct hlink by_seq;
 	size_t at; /* in `order` */
-	struct list_link changed; /* in the list of those to be counted again */
+	struct list_link changed; /* in the list of entries to count again */
 	struct upper_dir_entry e;
-	int8_t counted; /* what it adds to nsubdirs */
+	int8_t counted; /* its contribution to nsubdirs */
 	char name[];
 };
 
-/* A removed entry leaves its place empty in `order`; the array is squeezed when half of it is. */
+/* A removed entry leaves its place in `order` empty; the array is compacted when half of it is
+ * empty. */
 struct place {
 	uint64_t seq;
 	struct entry *entry;
@@ -40,11 +41,11 @@ struct upper_dir {
 	mutex_t lock;
 	GUARDED_BY(lock) struct htab names, by_seq;
 	GUARDED_BY(lock) struct place *order;
-	GUARDED_BY(lock) size_t n, nsorted, cap; /* nsorted of them are in order */
-	_Atomic uint64_t version; /* read without it too */
+	GUARDED_BY(lock) size_t n, nsorted, cap; /* nsorted of them are sorted */
+	_Atomic uint64_t version; /* also read without the lock */
 	_Atomic bool has_default_acl;
-	_Atomic uint64_t group; /* a gid, GROUP_KNOWN, and how often it was forgotten */
-	/* entries that nsubdirs does not know as they are */
+	_Atomic uint64_t group; /* a gid, GROUP_KNOWN, and a count of forgets */
+	/* entries that changed since they were counted in nsubdirs */
 	GUARDED_BY(lock) struct list_link changed;
 	GUARDED_BY(lock) ssize_t nsubdirs;
 };
@@ -96,7 +97,7 @@ static struct entry *find_locked(struct upper_dir *d, const char *name, uint64_t
 	return NULL;
 }
 
-/* Index of the first place with a seq >= seq, when all are in order. */
+/* Index of the first place with a seq >= seq; all are sorted. */
 static size_t place_of(const struct upper_dir *d, uint64_t seq) REQUIRES(d->lock)
 {
 	size_t lo = 0, hi = d->n;
@@ -140,8 +141,7 @@ static int by_seq(const void *a, const void *b)
 	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-/* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all
- * are sorted. */
+/* Usually few are new: sort those, and merge from the end. Without memory for that, sort all. */
 static void sort_locked(struct upper_dir *d) REQUIRES(d->lock)
 {
 	size_t nnew = d->n - d->nsorted, i = d->nsorted, k = nnew, to = d->n;
@@ -166,7 +166,7 @@ static void sort_locked(struct upper_dir *d) REQUIRES(d->lock)
 	d->nsorted = d->n;
 }
 
-/* Of two names of one hash the later one stands behind. */
+/* Of two names of one hash the later one comes after the other. */
 static uint64_t free_seq(const struct upper_dir *d, uint64_t hash)
 {
 	uint64_t seq = listing_place(hash, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of an inode. src/union, src/data, src/passthrough and src/mount alone may include this
+/* The fields of an inode. Only src/union, src/data, src/passthrough and src/mount may include this
  * (contrib/lint: include-struct); the other directories call the functions of inode.h. */
 #pragma once
 
@@ -18,77 +18,83 @@
  *	                           `-------- inode_mark_stale ------> STALE
  *
  * A thread that found the file before another gave it up makes a STALE one RESOLVED
- * (inode_resolve_orphan). Each step is one store under the table's lock. What inode->lock guards
- *counts in RESOLVED alone, and the names of such an inode are in directories that are RESOLVED. */
+ * (inode_resolve_orphan). Each step is one store under the table's lock. Fields
+ * that inode->lock guards are valid in RESOLVED alone, and the names of such an inode are in
+ * directories that are RESOLVED. */
 enum inode_stage {
 	INODE_RESOLVED,
-	INODE_UNRESOLVED, /* left by a server that is dead: its node slot is known so far, and at
-			     most one name, perhaps in a directory that is unresolved too */
+	/* left by a dead server: only its node slot is known, and at most one name, perhaps in an
+	 * unresolved directory */
+	INODE_UNRESOLVED,
 	INODE_STALE, /* its file cannot be found */
 };
 
-/* What leads to an inode. A new name makes any of them NAMED again. */
+/* The names and links of an inode. A new name makes any inode NAMED again. */
 enum inode_links {
 	INODE_NAMED,
 	INODE_ORPHAN, /* no name of the union */
 	INODE_GONE, /* and the upper file has no link at all */
 };
 
-/* What the kernel or a program has of an inode that we do not hear of again; each is set once. */
+/* Things that the kernel or a program got of an inode and may use without asking again; each is set
+ * once. */
 enum inode_given {
-	INODE_GIVEN_NAMES = 1, /* a directory: names of it went out without attributes */
+	INODE_GIVEN_NAMES = 1, /* a directory: a listing gave names without attributes */
 	INODE_GIVEN_PAGES = 2, /* a lower file: its pages (page_fill.h) */
 	INODE_GIVEN_OWN_ID = 4, /* a lower file: a node id of this mount's own (shared_sb.h) */
-	INODE_GIVEN_MAPPING = 8, /* a mapping that may be stored to */
+	INODE_GIVEN_MAPPING = 8, /* a writable mapping */
 };
 
 struct inode {
-	/* Node id, and with generation unique for the life of the mount. Of a regular file both may
-	 * change (inode_renumber), under the table's lock: what the kernel is told comes from
+	/* Node id; unique with generation for the life of the mount. Both of a regular file may
+	 * change (inode_renumber), under the table's lock: replies to the kernel take them from
 	 * inode_grant. */
 	_Atomic uint32_t id;
 	uint32_t generation;
 	uint8_t type; /* DT_*; constant */
 	_Atomic bool has_upper; /* false to true once, under lock */
-	_Atomic uint16_t changing; /* changes under way that cost it set-id bits or capabilities
-				      (attr_change_begin) */
-	uint64_t ino; /* st_ino as presented; constant */
+	/* changes under way that clear set-id bits or capabilities (attr_change_begin) */
+	_Atomic uint16_t changing;
+	uint64_t ino; /* st_ino as shown; constant */
 	_Atomic unsigned given; /* set of enum inode_given */
-	struct read_pattern reads; /* of a file whose bytes are in several places */
+	struct read_pattern reads; /* of a file whose bytes are in several files */
 
 	/* written under the table's lock */
 	_Atomic enum inode_stage stage;
 	_Atomic enum inode_links links;
-	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds */
+	_Atomic uint32_t n_former; /* former node ids that the kernel still holds */
 
 	/* guarded by the table's lock */
-	uint32_t refs; /* names that have this as parent, and users without a node id */
+	uint32_t refs; /* names with this inode as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
 	struct hlink by_lower; /* while UNRESOLVED in `unresolved` of the table */
-	uint32_t *former; /* those, n_former of them */
+	uint32_t *former; /* the former ids, n_former of them */
 	struct list_link special; /* in the table's list (inode_each.c), or in none */
-	bool is_linked_below; /* a lower file of several names, found by by_lower; stays after
-				 copy-up, for callers that saw it before */
+	/* a lower file with several names, found by by_lower; stays set after copy-up, for callers
+	 * that saw it before */
+	bool is_linked_below;
 
 	rwlock_t lock;
-	/* guarded by lock; what has_upper publishes may be read without it afterwards */
+	/* guarded by lock; fields that has_upper publishes may be read without it afterwards */
 	ino_t upper_ino;
-	dev_t upper_dev; /* of a mount, or a subvolume, inside the upper; 0: the upper's own */
-	struct image_entry *lower; /* directories: what is merged beneath; others: what is shown, or
-				    * what a partial file was copied from. NULL: none */
+	dev_t upper_dev; /* of a mount or a subvolume inside the upper; 0: the upper's own */
+	/* directories: the lower directory merged with it; others: the lower entry shown, or the
+	 * source of a partial file. NULL: none */
+	struct image_entry *lower;
 	struct source
 		src; /* of the upper file; src.fd is O_PATH unless a regular file or directory */
 	struct upper_dir *dir; /* directories in the upper, once loaded */
 	bool is_held; /* upper_hold pinned its descriptor */
 	bool has_copy; /* its slot's descriptor is a copy (inode_rollback.h) */
-	_Atomic bool
-		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
-	_Atomic bool shuns_backing; /* about to become a partial file: no open is passed through */
-	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no
-				   lock */
-	_Atomic uint32_t nwrites; /* partial files: by requests; wraps */
-	_Atomic uint64_t size_seen; /* partial files: the upper file is at least as long; a hint
-				       that a cut lowers first (cow_truncate) */
-	_Atomic int sync_error; /* of a sync, until a program is told (cow_fsync); 0: none */
+	/* its partial mark fits nothing: reads are EIO until it is truncated to 0 */
+	_Atomic bool is_damaged;
+	_Atomic bool shuns_backing; /* about to become partial: no open is passed through */
+	/* partial files: an fsync came after the last block became own; a hint, needs no lock */
+	_Atomic bool is_synced;
+	_Atomic uint32_t nwrites; /* partial files: write requests; wraps */
+	/* partial files: the upper file is at least this long; a hint that a truncation lowers
+	 * first (cow_truncate) */
+	_Atomic uint64_t size_seen;
+	_Atomic int sync_error; /* a failed sync, until a program is told (cow_fsync); 0: none */
 };
