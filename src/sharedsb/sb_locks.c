@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks of the image's own files. A request for one says the open file and the caller, and not the
- * mount. That is asked of /proc once for each open file (an open file stays with the mount that it
- * was opened by), and kept as a *tie*: from then on requests by that open file are the mount's own,
- * for the node id that the file has there, and so meet the requests of opens by that.
+/* Locks of the image's own files. A lock request states the open file and the caller, not the
+ * mount. An open file stays with the mount that opened it, so the mount is read from /proc once per
+ * open file and stored in a *tie*. From then on requests by that open file belong to the mount, for
+ * the node id that the file has there, and so conflict with requests of opens by that id.
  *
- * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds
- *    them, whatever process is gone.
- * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its
- *    node id, stay.
- * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when
- *    nobody has.
- * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file
- *    without one is kept as long as some mount is awaited: it is not sent again, and that mount may
- *    have such a lock.
- * 5. A waiter is known here before anything is asked for it: an interrupt finds it, or is found by
- *    it. */
+ * 1. A lock held by an open file of the image has a tie until RELEASE, so that requests that end
+ *    locks find it even if the process is gone.
+ * 2. A tie holds a lookup of its mount's inode, counted as the server's own: so the inode and its
+ *    node id stay.
+ * 3. Only a thread that has pinned a mount makes a tie for it; the ties of a leaving mount are
+ *    dropped when no thread has it pinned.
+ * 4. The next server makes ties again for open files that hold a lock. Requests that end locks by
+ *    an open file without a tie are kept while a mount is awaited: they are not sent again, and
+ *    that mount may have such a lock.
+ * 5. A waiter is registered here before any work for it: an interrupt finds it, or it finds the
+ *    interrupt. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -32,20 +32,20 @@
 
 struct tie {
 	struct hlink by_handle, by_node;
-	struct list_link link; /* of its mount's */
+	struct list_link link; /* of its mount's ties */
 	uint64_t handle; /* of the open file */
 	uint64_t node; /* the common mount's */
 	uint32_t number, own; /* of the mount, and its node id */
 };
 
-#define LATE_MAX \
-	(1u << 18) /* while a mount is opened for long; beyond them a lock of its may stay */
+/* if a mount opens slowly; beyond this a lock of it may stay held */
+#define LATE_MAX (1u << 18)
 
-/* A request that ended locks before all mounts were open again that may have them. */
+/* A request that ended locks before all mounts that may hold them were open again. */
 struct late {
 	struct list_link link;
 	enum { LATE_FLUSH, LATE_UNFLOCK, LATE_RELEASE } kind;
-	uint64_t node, owner, handle; /* node: of a flush alone */
+	uint64_t node, owner, handle; /* node: only of a flush */
 };
 
 static uint64_t hash_of(uint64_t number)
@@ -53,7 +53,7 @@ static uint64_t hash_of(uint64_t number)
 	return hash_key(&number, sizeof(number), 0);
 }
 
-/* ---- whose it is ---- */
+/* ---- the mount of a request ---- */
 
 struct found_root {
 	uint32_t number; /* 0: none yet */
@@ -75,8 +75,8 @@ static void note_root(const char *root, void *arg)
 		f->number = number;
 }
 
-/* The mount by which a caller has a file of the image open, pinned; NULL: none, several, or that is
- * not to be known. */
+/* The mount by which a caller has a file of the image open, pinned. NULL: none, several, or
+ * unknown. */
 static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode *common,
 					 uint32_t caller)
 {
@@ -94,7 +94,7 @@ static bool is_same(const struct inode *i, const struct inode *common)
 	return inode_is_regular(i) && inode_ino(i) == inode_ino(common);
 }
 
-/* The inode at the path of the file in the image, if it still is that file. Referenced. */
+/* The inode at the path that the file has in the image, if it is still that file. Referenced. */
 static struct inode *find_by_path(struct union_fs *t, const struct inode *common)
 {
 	_cleanup_(freep) char *path = image_path(inode_lower(common));
@@ -108,8 +108,8 @@ static struct inode *find_by_path(struct union_fs *t, const struct inode *common
 	return NULL;
 }
 
-/* The file, or the directory that it is in, was moved: that one is in use, or nobody could have
- * come to the open file. Takes over the reference on i. */
+/* Is i the file, or a directory that contains it? The file or its directory was moved, and the one
+ * that moved is in use, as the file is open. Takes over the reference on i. */
 static struct inode *same_or_in(const struct sb_member *c, struct inode *i,
 				const struct inode *common)
 {
@@ -154,7 +154,7 @@ static void ungrant(struct sb_member *c, uint32_t own)
 	inode_forget(&c->m->tree, own, 1);
 }
 
-/* The mount's inode of that file, with a look-up that is ours. 0 or -ENOLCK. */
+/* Grant the mount's inode of that file, with a lookup counted as the server's own. 0 or -ENOLCK. */
 static int grant_own(struct sb_member *c, const struct inode *common, uint32_t *ret)
 {
 	struct union_fs *t = &c->m->tree;
@@ -201,7 +201,7 @@ static bool find_tie(struct shared_sb *g, uint64_t handle, struct tie *ret)
 	return t != NULL;
 }
 
-/* Threads that share a descriptor may ask at once. */
+/* Threads that share a descriptor may call concurrently. */
 static int insert_locked(struct shared_sb *g, struct sb_member *c, struct tie *t)
 {
 	if (tie_locked(g, t->handle))
@@ -231,8 +231,8 @@ static int insert(struct sb_member *c, struct tie *t)
 	return insert_locked(c->shared_sb, c, t);
 }
 
-/* Keep it for the mounts that are awaited, if there are any; without memory wait for those. True:
- * there is a tie by now. */
+/* Keep the request for the awaited mounts, if there are any; without memory, wait for the mounts.
+ * True: a tie exists by now. */
 static bool keep_late(struct shared_sb *g, const struct late *what)
 {
 	struct late *l;
@@ -262,7 +262,7 @@ void sb_locks_forget_late(struct shared_sb *g)
 	g->n_late = 0;
 }
 
-/* c is pinned. 0 or -ENOLCK; c is another one if another thread was faster. */
+/* c is pinned. 0 or -ENOLCK; *c changes if another thread has made the tie first. */
 static int make_tie(struct shared_sb *g, struct sb_member **c, uint64_t node, uint64_t handle,
 		    const struct inode *common, struct tie *ret)
 {
@@ -364,7 +364,7 @@ void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t
 {
 	struct tie t = { .number = 0 };
 
-	/* In this order: a mount that is awaited no more has its ties. */
+	/* Test n_awaited first: a mount that is no longer awaited has made its ties. */
 	if (!g->n_awaited && !g->n_ties)
 		return;
 	if (keep_late(g, &(struct late){ .kind = LATE_FLUSH,
@@ -410,7 +410,7 @@ void sb_locks_release(struct shared_sb *g, uint64_t handle)
 }
 
 struct left {
-	struct tie *ties; /* with handle, number and own alone */
+	struct tie *ties; /* only handle, number and own are set */
 	size_t n, room;
 	uint32_t number;
 };
@@ -425,8 +425,8 @@ static void note_left(const struct lock_record *r, void *arg)
 						.own = (uint32_t)r->node };
 }
 
-/* The common mount's node id of what has that node id in one of them; 0: it cannot be found. The
- * kernel has it, as it is open. */
+/* The common mount's node id of the file that has node id own in a member; 0: not found. The kernel
+ * holds it, as the file is open. */
 static uint64_t common_node(struct sb_member *c, uint32_t own)
 {
 	struct inode *i = inode_get(&c->m->tree, own);
@@ -441,7 +441,7 @@ static uint64_t common_node(struct sb_member *c, uint32_t own)
 	return id;
 }
 
-/* Several locks may be held by one open file: of all but one own becomes 0. */
+/* An open file may hold several locks: own becomes 0 for all but one. */
 static int tie_again(struct sb_member *c, struct tie *left)
 {
 	struct tie *t;
@@ -462,7 +462,7 @@ static int tie_again(struct sb_member *c, struct tie *left)
 	return r;
 }
 
-/* The tie of that mount by which something has ended; NULL: none. */
+/* The tie of this member that a late request ends; NULL: none. */
 static struct tie *tie_of_late_locked(struct sb_member *c, const struct late *what)
 {
 	struct tie *t = tie_locked(c->shared_sb, what->handle);
@@ -490,8 +490,8 @@ static void end_late(struct sb_member *c, const struct late *what, uint32_t own)
 	}
 }
 
-/* The ties of the member are there, so every request that ends something of it from here on finds
- * them, and waits until it can be pinned. */
+/* Apply the late requests. The member's ties exist, so every request that ends a lock of it from
+ * here on finds them, and waits until it can pin the member. */
 static int catch_up(struct sb_member *c)
 {
 	struct shared_sb *g = c->shared_sb;
@@ -521,9 +521,9 @@ static int catch_up(struct sb_member *c)
 	return ended && own ? 0 : -ENOMEM;
 }
 
-/* Give back the look-ups of files that held nothing when the server died. The others are told from
- * them by not being noted meanwhile. (A file without a tie is taken for the kernel's if we die
- * here, and costs pages.) */
+/* Return the lookups of files that held no lock when the server died. Files with ties are uncounted
+ * meanwhile, which tells them apart. (If the server dies here, a file without a tie counts as held
+ * by the kernel, which costs pages.) */
 static void give_back_rest(struct sb_member *c, const struct left *v)
 {
 	struct union_fs *t = &c->m->tree;
@@ -543,7 +543,7 @@ static void give_back_rest(struct sb_member *c, const struct left *v)
 		inode_note_tied(t, v->ties[k].own, 1);
 }
 
-/* The look-up of a tie was counted in the node table, and is still. */
+/* The lookup of a tie is still counted in the node table. */
 int sb_locks_resume(struct sb_member *c)
 {
 	struct locks *locks = c->m->tree.locks;

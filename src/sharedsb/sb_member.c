@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The members of a shared superblock. A mount is a member as long as the kernel may ask for it:
- * until the kernel has given back its root, or the superblock is gone. */
+/* The members of a shared superblock. A mount is a member while the kernel may send requests for
+ * it: until the kernel has forgotten its root, or the superblock is gone. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/array.h"
@@ -55,7 +55,7 @@ void sb_member_lose_rest(struct shared_sb *g)
 	pthread_cond_broadcast(&g->unpinned);
 }
 
-/* ---- it comes and goes ---- */
+/* ---- joining and leaving ---- */
 
 static int enter(struct shared_sb *g, struct sb_member *c)
 {
@@ -119,7 +119,7 @@ int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint
 		leave_mount(c);
 		return r;
 	}
-	sb_member_lose(g, c->number); /* it is not waited for any more */
+	sb_member_lose(g, c->number); /* it is no longer awaited */
 	*ret = c;
 	return 0;
 }
@@ -145,8 +145,8 @@ bool sb_member_is_used(struct sb_member *c)
 	return c->root->nlookup > 0;
 }
 
-/* Waits for callers that look something up in that directory, and so for an answer of ours: a
- * server that is killed over it must not be waited for by the next. */
+/* Waits for lookups in that directory, and so for answers of this server: a next server must not
+ * wait for a killed one that is stuck here. */
 static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct fuse_notify_inval_entry_out what = { .parent = parent,
@@ -164,9 +164,9 @@ static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 	return r;
 }
 
-/* A server that died may have counted a look-up and not answered it, or read a FORGET and not
- * counted it; its root then would be held for ever. Where the kernel knows nothing of the root it
- * knows nothing below it either. */
+/* A dead server may have counted a lookup and not answered it, or read a FORGET and not counted it:
+ * the root would then be held for ever. If the kernel does not know the root, it knows nothing
+ * below it. */
 static void ask_root(struct sb_member *c)
 {
 	struct fuse_notify_inval_inode_out what = { .ino = shared_sb_base(c) | FUSE_ROOT_ID,
@@ -191,8 +191,8 @@ static void forget_below(struct sb_member *c)
 		r = forget_name(c, shared_sb_base(c) | FUSE_ROOT_ID, entry.name);
 }
 
-/* Name what the root has, too: an entry that was in use the first time keeps its parents in the
- * kernel's memory when it is no more in use. */
+/* Also name the root's entries: an entry that was in use the first time keeps its parents in the
+ * kernel's memory after its last use. */
 void sb_member_forget(struct sb_member *c)
 {
 	char name[16];
@@ -204,7 +204,7 @@ void sb_member_forget(struct sb_member *c)
 		ask_root(c);
 }
 
-/* A thread that waits for one of its requests gives up after this time. */
+/* A thread that waits for a request of the mount gives up after this time. */
 int sb_member_suspend(struct sb_member *c, unsigned ms)
 {
 	struct shared_sb *g = c->shared_sb;
@@ -239,7 +239,7 @@ static void enter_mount(struct sb_member *c)
 
 void sb_member_resume(struct sb_member *c)
 {
-	/* It was opened anew. */
+	/* The mount was opened anew. */
 	if (!c->m->sb_member) {
 		enter_mount(c);
 		session_again_inner(c->session);
@@ -253,7 +253,7 @@ void sb_member_lost(struct sb_member *c, struct locks *locks)
 {
 	struct shared_sb *g = c->shared_sb;
 
-	/* Answers go by the mount. */
+	/* Answers need the mount's fields. */
 	enter_mount(c);
 	if (locks)
 		locks_end(locks, -ENODEV);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mount of a number, which stays while a request for it is answered. */
+/* Pins a member by number while a request for it is answered. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -24,8 +24,8 @@ uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number)
 	return NULL;
 }
 
-/* NULL: there is none. One that is just being opened again, by a next server or for a snapshot, is
- * waited for, as a file system that does not answer is. */
+/* NULL: there is none. Waits for a member that is being opened again, by a next server or for a
+ * snapshot, as a program waits for a filesystem that does not answer. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
 {
 	struct sb_member *c;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A member mount answers with its own node ids; on their way to the kernel they are given the
- * mount's number, or, for a file that is the image's, are replaced by the common mount's. The
- * look-up that was counted for the one is then given back, before the kernel hears of the other: so
- * a lower file whose own id has look-ups is one that the kernel was told of by it, or by none yet,
- * also if this server dies (inode_table_attach). */
+/* Member mounts answer with their own node ids. On the way to the kernel an id gets the mount's
+ * number, or, for a file of the image, is replaced by the common mount's. The lookup counted for
+ * the own id is then returned before the kernel gets the common one. So if a lower file's own id
+ * has lookups, the kernel was told that id, or none yet, also if this server dies
+ * (inode_table_attach). */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -18,11 +18,11 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define DEPTH_MAX 1000u /* what lies deeper is not shared */
+#define DEPTH_MAX 1000u /* deeper files are not shared */
 
 _Thread_local struct shared_sb_route sb_reply_route;
 
-/* ---- the image's own ---- */
+/* ---- the common mount ---- */
 
 struct inode *sb_reply_common_inode(struct shared_sb *g, uint64_t node)
 {
@@ -55,7 +55,7 @@ static struct inode *known_dir(struct shared_sb *g, const struct image_entry *e)
 	return NULL;
 }
 
-/* i is referenced, which goes to the table, or is given back. */
+/* Enter a directory in the table, which takes over the reference on i; on failure it is dropped. */
 static int keep_dir(struct shared_sb *g, const struct image_entry *e, struct inode *i)
 {
 	struct common_dir *d = known_dir(g, e) ? NULL : malloc(sizeof(*d));
@@ -73,7 +73,7 @@ static int keep_dir(struct shared_sb *g, const struct image_entry *e, struct ino
 	return known_dir(g, e) ? 0 : r;
 }
 
-/* The common mount's directory; borrowed, stays. */
+/* The common mount's directory; borrowed, stays valid. */
 static int find_dir(struct shared_sb *g, const struct image_entry *e, unsigned depth,
 		    struct inode **ret)
 {
@@ -164,14 +164,14 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 
 /* ---- answers ---- */
 
-/* A node id and the id that was given in its place. */
+/* An own node id and the common id that replaced it. */
 struct exchange {
-	uint32_t own, common; /* 0: nothing was */
+	uint32_t own, common; /* 0: not replaced */
 };
 
-/* Was the caller told to look this one up again? By when it asked: the answer may have taken long.
- * The kernel may ask once more, when it has seen that it is another node, and give the first one
- * back before that. */
+/* Was the caller told to look this file up again? Tested for the time of the request: the answer
+ * may have taken long. The kernel may look up once more, when it sees another node, and forget the
+ * first one before that. */
 static bool was_switched(struct shared_sb *g, struct image_entry *e)
 {
 	const uint64_t object = shared_sb_object_of(g, e);
@@ -201,7 +201,7 @@ static void translate(struct sb_member *c, struct fuse_entry_out *e, struct exch
 			e->generation = generation;
 			return;
 		}
-		/* Without memory it is this mount's own, which costs nothing but pages. */
+		/* Without memory the mount's own id is used, which costs only pages. */
 		inode_note_private(i);
 	}
 	e->nodeid |= shared_sb_base(c);
@@ -246,14 +246,14 @@ static bool has_entry(uint32_t opcode)
 	}
 }
 
-/* The answer is about to be sent; iov[0] is its head. */
+/* Translate an answer before it is sent; iov[0] is its header. */
 static void translate_answer(struct sb_member *c, struct fuse_out_header *head, struct iovec *iov,
 			     int count, struct exchange *x)
 {
-	/* Any thread may tell a waiter that it has its lock. */
+	/* Any thread may answer a waiter for a lock. */
 	const uint32_t opcode = sb_reply_route.c == c ? sb_reply_route.opcode : 0;
 
-	/* "Do not ask again" would be heard for all mounts. */
+	/* The kernel would apply "not implemented" to all mounts. */
 	if (head->error == -ENOSYS && (opcode == FUSE_FSYNC || opcode == FUSE_FSYNCDIR))
 		head->error = 0;
 	if (count < 2)
@@ -283,7 +283,7 @@ static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 	struct exchange x = { .own = 0 };
 	ssize_t n;
 
-	/* The common mount has answered INIT already. */
+	/* The common mount has answered INIT. */
 	if (!m->node_base)
 		return total(iov, count);
 	sb_locks_wait_end(c->shared_sb, ((struct fuse_out_header *)iov[0].iov_base)->unique);
@@ -294,7 +294,7 @@ static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 	n = writev(fd, iov, count);
 	if (!x.own || n >= 0)
 		return n;
-	/* The caller takes it as answered: it has nothing to give back. */
+	/* Report success: the caller must not return the lookup again. */
 	inode_forget(&c->shared_sb->common->tree, x.common, 1);
 	return total(iov, count);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A member with snapshots has an image of its own: the layers of the common one with those of its
- * snapshots above. A file that none of these has is found in the common image by its layer, its
- * path there and its number. */
+/* A member with snapshots has its own image: the layers of its snapshots above the common ones. A
+ * file of a common layer is found in the common image by its layer, its path in that layer and its
+ * number. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -36,7 +36,7 @@ static bool is_twin(const struct sb_member *c, struct image_entry *own, struct i
 	       image_ino(common->image, e) == image_ino(c->m->tree.image, own);
 }
 
-/* path is freed. */
+/* Frees path. */
 static struct image_entry *find_at(const struct sb_member *c, struct image_entry *own, char *path)
 {
 	struct image_entry *e = NULL;
@@ -48,8 +48,9 @@ static struct image_entry *find_at(const struct sb_member *c, struct image_entry
 	return e;
 }
 
-/* Where no lower layer has a redirect the common image has the path of the layer, also if a
- * snapshot moved a directory above; where no snapshot moved one it has the path of the member. */
+/* If no lower layer has a redirect, the common image has the file at its path in the layer, even if
+ * a snapshot moved a directory above it. If no snapshot moved a directory, it has it at the
+ * member's path. */
 static struct image_entry *find_twin(const struct sb_member *c, struct image_entry *own)
 {
 	struct image_entry *e;
@@ -65,8 +66,8 @@ struct image_entry *sb_twin_entry(const struct sb_member *c, struct image_entry 
 	return c->m->tree.image == c->shared_sb->common->tree.image ? own : find_twin(c, own);
 }
 
-/* A file with several names is one inode for all of them: when it changes, what the kernel knows by
- * the others would go on leading to the image's. */
+/* A file with several names has one inode for all: after a change, the kernel's other cached names
+ * would still lead to the image's file. */
 struct image_entry *sb_twin_file(const struct sb_member *c, struct inode *i)
 {
 	struct stat st;

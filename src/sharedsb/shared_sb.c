@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants:
- * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and
- *    answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
- *    another mount's file.
- * 2. The kernel knows a name of a member mount by a common id only if that was looked up, and the
- *    file was unchanged then. (A listing under way while the file is changed would be entered after
- *    that: files go out by look-ups, of which there is one at a time for a name.)
- * 3. What changes an inode or its names has its private id, or is told ESTALE: so the kernel has no
- *    common id for what a mount has changed. */
+ * 1. The mount whose number is in the node id answers a request. Number 0 has no upper and answers
+ *    only requests that change nothing. So a mistake here results in ESTALE or EROFS, never in a
+ *    change of another mount's file.
+ * 2. The kernel knows a name of a member mount by a common id only if a lookup returned it while
+ *    the file was unchanged. (A listing may be entered after a concurrent change of the file. So
+ *    listings announce no common ids; lookups do, one at a time per name.)
+ * 3. A request that changes an inode or its names is for a private id, or is answered ESTALE: so
+ *    the kernel has no common id of a file that a mount has changed. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -28,7 +28,7 @@
 
 #define LOWER_HALF 0xffffffffu
 
-/* ---- as a whole ---- */
+/* ---- the superblock ---- */
 
 int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner),
 		  struct shared_sb **ret)
@@ -81,14 +81,14 @@ int shared_sb_estale_fd(const struct shared_sb *g)
 
 /* ---- requests ---- */
 
-/* One request, as it came. */
+/* A request as received. */
 struct request {
 	struct shared_sb *g;
 	struct fuse_in_header *in;
-	char *arg; /* what follows */
+	char *arg; /* the bytes after the header */
 	size_t len;
 	const struct fuse_buf *buf;
-	int64_t since_ms; /* of one of a mount */
+	int64_t since_ms; /* arrival, of a request of a mount */
 };
 
 static int reply(const struct request *q, int error, const void *data, size_t len)
@@ -107,13 +107,13 @@ static bool done(const struct request *q, int error)
 	return true;
 }
 
-/* The name at this place of what follows; NULL: there is none. */
+/* The name at this offset of arg; NULL: there is none. */
 static const char *name_at(const struct request *q, size_t off)
 {
 	return off < q->len && memchr(q->arg + off, '\0', q->len - off) ? q->arg + off : NULL;
 }
 
-/* The kernel is told to look the name up again, and what it finds then is the mount's own. */
+/* Tell the kernel to look the name up again: it then gets the mount's own node. */
 static bool switch_node(const struct request *q, struct image_entry *e)
 {
 	estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, e), clock_ms());
@@ -164,7 +164,7 @@ static bool forget_many(const struct request *q)
 	return true;
 }
 
-/* libx.so, libx.so.6, and not app.source. */
+/* True for libx.so and libx.so.6, false for app.source. */
 static bool has_library_name(const char *name)
 {
 	const char *s = strstr(name, ".so");
@@ -174,8 +174,8 @@ static bool has_library_name(const char *name)
 	return s;
 }
 
-/* Executable, or called like a library: nobody locks ranges of those, and they are most of what a
- * start opens. */
+/* An executable, or a file with a library's name: no program locks ranges of these, and they are
+ * most of the files that a start opens. */
 static bool is_program(struct shared_sb *g, uint64_t node)
 {
 	const struct inode *i = sb_reply_common_inode(g, node);
@@ -186,7 +186,7 @@ static bool is_program(struct shared_sb *g, uint64_t node)
 		(image_stat(g->common->tree.image, inode_lower(i), &st) == 0 && st.st_mode & 0111));
 }
 
-/* Must a descriptor of this file read what the mount writes? Then the file gets a node of that
+/* Must a descriptor of this file see the mount's writes? Then the file gets a node of that
  * mount. */
 static bool is_followed(struct shared_sb *g, uint64_t node)
 {
@@ -198,8 +198,8 @@ static bool is_followed(struct shared_sb *g, uint64_t node)
 	       passthrough_select_is_followed(&o);
 }
 
-/* Each has a handle of its own, and each close is told of, which costs a request: by that locks end
- * (locks.h). */
+/* Each open has its own handle, and each close sends a FLUSH, which costs a request: these end
+ * locks (locks.h). */
 static bool open_file(const struct request *q)
 {
 	struct fuse_open_out out = { .fh = q->in->unique << OP_HANDLE_WAY_BITS | SHARED_SB_OF_IMAGE,
@@ -317,8 +317,8 @@ static bool open_common(const struct request *q)
 	return open_file(q);
 }
 
-/* From a file of the image to one of a mount, which has that of the image too. Else the kernel
- * copies, by its pages. */
+/* Copy from a file of the image to one of a mount, by the mount's own inode of that file. Otherwise
+ * the kernel copies, through its pages. */
 static bool copy_common(const struct request *q)
 {
 	struct fuse_copy_file_range_in *in = (void *)q->arg;
@@ -421,8 +421,7 @@ static bool take_common(const struct request *q)
 
 /* ---- files of one mount ---- */
 
-/* The name is about to be taken from what it leads to: is that known to the kernel as the
- * image's? */
+/* Does the kernel know the name, which is about to be removed from its inode, by a common id? */
 static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct union_fs *t = &c->m->tree;
@@ -446,7 +445,7 @@ static bool switch_names(const struct request *q, struct image_entry *a, struct 
 	return a || b ? switch_node(q, a ? a : b) : false;
 }
 
-/* True: answered. Otherwise the node id in *node, of the mount, is made one of its own. */
+/* True: the node is of another mount. Otherwise *node becomes the mount's own id. */
 static bool is_elsewhere(struct sb_member *c, uint64_t *node)
 {
 	if (*node >> 32 != c->number)
@@ -491,7 +490,7 @@ static bool prepare_copy(const struct request *q, struct sb_member *c)
 	return is_elsewhere(c, &in->nodeid_out) ? done(q, -EXDEV) : false;
 }
 
-/* Prepare the request, whose node id is the mount's own by now. True: answered. */
+/* Prepare a request; its node id is already the mount's own. True: answered. */
 static bool prepare(const struct request *q, struct sb_member *c)
 {
 	switch (q->in->opcode) {
@@ -510,7 +509,7 @@ static bool prepare(const struct request *q, struct sb_member *c)
 	}
 }
 
-/* The request of a waiter for a lock. libfuse keeps it until what it is for comes. */
+/* Forward the interrupt of a waiter for a lock; libfuse keeps it until its request arrives. */
 static void repeat_interrupt(const struct request *q, struct sb_member *c)
 {
 	struct {
@@ -545,7 +544,7 @@ static void answer_for(const struct request *q, struct sb_member *c)
 	stats_enter(before);
 }
 
-/* Only a waiter for a lock is affected by it. (It says nothing of whose request that is.) */
+/* An interrupt affects only waiters for a lock. (It does not state the mount of its request.) */
 static bool interrupt(const struct request *q)
 {
 	const struct fuse_interrupt_in *in = (void *)q->arg;
@@ -596,7 +595,7 @@ static bool route(struct shared_sb *g, const struct fuse_buf *buf)
 	return true;
 }
 
-/* A crash is the common mount's fault, unless the request is done for another one. */
+/* A crash counts against the common mount, unless the request runs for another one. */
 static bool take(void *arg, const struct fuse_buf *buf)
 {
 	struct shared_sb *g = arg;
