@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define STEP	  1.25
-#define HALF_STEP 1.118 /* its square root: from there on the next one is nearer */
+#define HALF_STEP 1.118 /* square root of STEP: from there on the next value is nearer */
 #define LOWEST	  (-20)
 
 int autogroup_weight_nice(size_t n)
@@ -27,7 +27,7 @@ void autogroup_weight_apply(int nice)
 	char text[16];
 	int len;
 
-	/* Of a shell that it was started from it is not. */
+	/* The session of a shell that started this process is not changed. */
 	if (getsid(0) != getpid())
 		return;
 	len = snprintf(text, sizeof(text), "%d", nice);

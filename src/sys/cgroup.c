@@ -27,7 +27,7 @@ bool cgroup_target(const char *path, const char *wish, char ret[PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
 
-	/* Of a group outside of our namespace the kernel says "/.." and what it is called there. */
+	/* For a group outside of this namespace the kernel prints "/.." and its name there. */
 	if (!slash || !strcmp(path, "/") || !strncmp(path, "/..", 3))
 		return false;
 	if (wish)
@@ -35,7 +35,7 @@ bool cgroup_target(const char *path, const char *wish, char ret[PATH_MAX])
 	return snprintf(ret, PATH_MAX, "%.*s/%s", (int)(slash - path), path, CGROUP_OWN) < PATH_MAX;
 }
 
-/* Find the mount of the hierarchy of these controllers ("": the second kind). */
+/* Find the mount of the hierarchy of these controllers ("": v2). */
 static bool find_mount(const char *controllers, char ret[PATH_MAX])
 {
 	_cleanup_(endmntentp) FILE *f = setmntent("/proc/self/mounts", "re");
@@ -60,8 +60,7 @@ static int write_file(int dir, const char *name, const char *value, size_t len)
 	return fd < 0 || write(fd, value, len) < 0 ? -errno : 0;
 }
 
-/* A new group of the first kind has no processors and no memory of its own until it is given
- * some. */
+/* A new v1 group has no processors or memory of its own until it gets some. */
 static void inherit(int parent, int group, const char *name)
 {
 	_cleanup_(closep) int own = openat(group, name, O_RDONLY | O_CLOEXEC);
@@ -69,7 +68,7 @@ static void inherit(int parent, int group, const char *name)
 	char value[VALUE_MAX];
 	ssize_t n = own < 0 ? -1 : read(own, value, sizeof(value));
 
-	/* A line end alone */
+	/* only a line end: unset */
 	if (n < 0 || n > 1 || above < 0)
 		return;
 	n = read(above, value, sizeof(value));
@@ -77,8 +76,7 @@ static void inherit(int parent, int group, const char *name)
 		write_file(group, name, value, (size_t)n);
 }
 
-/* Every group of the path below the mount, made where it is missing. -errno, or the last one's
- * descriptor. */
+/* Open the group at the path below the mount, and make missing groups. Descriptor or -errno. */
 static int open_group(const char *mount, char *path)
 {
 	_cleanup_(closep) int dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -106,8 +104,7 @@ static int open_group(const char *mount, char *path)
 	return steal_fd(&dir);
 }
 
-/* Leave one hierarchy, by its line "ID:CONTROLLERS:PATH". 0: it is left, or there is nothing to
- * leave. */
+/* Leave one hierarchy, by its line "ID:CONTROLLERS:PATH". 0: left, or there is nothing to leave. */
 static int leave_one(char *line, const char *wish)
 {
 	char target[PATH_MAX], mount[PATH_MAX];

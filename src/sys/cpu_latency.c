@@ -35,13 +35,13 @@ static const char *const words[] = {
 
 static struct latency_policy policy = LATENCY_POLICY_INIT;
 static _Atomic enum state state; /* of the thread: one of the first four */
-static _Atomic enum state of_auto; /* why CPU_LATENCY_AUTO does nothing; QUIET: it does something */
-static _Atomic int fit_us = CPU_LATENCY_AUTO; /* not found out yet */
+static _Atomic enum state of_auto; /* why CPU_LATENCY_AUTO does nothing; QUIET: it is active */
+static _Atomic int fit_us = CPU_LATENCY_AUTO; /* AUTO: not determined yet */
 static _Atomic uint64_t raises, held_ns;
 static mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static GUARDED_BY(lock) struct worker *holder;
 
-/* ---- what the machine gains by ---- */
+/* ---- the value for this machine ---- */
 
 /* The first word of a file. 0 or -errno. */
 static int read_word(int fd, const char *name, char *word, size_t size)
@@ -74,7 +74,8 @@ static bool says_haltpoll(int fd, const char *name)
 	return read_word(fd, name, word, sizeof(word)) == 0 && !strcmp(word, "haltpoll");
 }
 
-/* The exit latency of an idle state of the first processor. -ENOENT: there is no such state. */
+/* The exit latency of an idle state of the first processor; 0 if it is disabled. -ENOENT: there is
+ * no such state. */
 static int latency_of(int fd, unsigned k, long *ret_us)
 {
 	long is_disabled = 0;
@@ -93,7 +94,7 @@ int cpu_latency_fit(int fd)
 {
 	long shallow = 0, least = 0, deep = 0, us;
 
-	/* Its governor knows 0 and nothing else. */
+	/* haltpoll reacts to the value 0 only. */
 	if (says_haltpoll(fd, "cpuidle/current_driver") ||
 	    says_haltpoll(fd, "cpuidle/current_governor_ro"))
 		return 0;
@@ -106,7 +107,7 @@ int cpu_latency_fit(int fd)
 		if (us && (!least || us < least))
 			least = us;
 	}
-	/* Some sleep stays allowed. */
+	/* No state is shallow: allow the lightest sleep. */
 	if (!shallow)
 		shallow = least;
 	return deep <= CPU_LATENCY_SHALLOW_US || shallow == deep ? -ENOTSUP : (int)shallow;
@@ -137,7 +138,7 @@ static void count(int64_t ns)
 	stats_add(STATS_CPU_LATENCY_HELD_US, (uint64_t)ns / 1000);
 }
 
-/* While enough requests come. False: the process ends. */
+/* Hold the setting while enough requests come. False: the process ends. */
 static bool hold(struct worker *me, int fd)
 {
 	const int64_t since_ns = clock_ns();
@@ -148,7 +149,8 @@ static bool hold(struct worker *me, int fd)
 	while (goes_on && is_kept) {
 		const int us = policy.held_us;
 
-		/* It may be less than before, or nothing, if this thread was about to give up. */
+		/* The value may have dropped, or become nothing, while this thread was about to
+		 * give up. */
 		if (asked != us) {
 			if (us == LATENCY_POLICY_NOTHING || !ask(fd, us))
 				break;
@@ -167,8 +169,9 @@ static bool hold(struct worker *me, int fd)
 	return goes_on;
 }
 
-/* Its descriptors are its own, so it must not log. Sanitizers, which believe that threads share
- * them, do not see these calls; the descriptor goes with the thread. */
+/* This thread has its own descriptor table, so it must not log. The raw system calls bypass
+ * sanitizers, which assume that threads share descriptors; the descriptor is closed with the
+ * thread. */
 static void run(struct worker *me, void *arg)
 {
 	int fd = -1;
@@ -185,7 +188,7 @@ static void run(struct worker *me, void *arg)
 		;
 }
 
-/* ---- what others call ---- */
+/* ---- interface ---- */
 
 bool cpu_latency_parse(const char *text, int *ret_us)
 {
@@ -207,7 +210,7 @@ void cpu_latency_use(int us)
 	of_auto = us == CPU_LATENCY_OFF ? SWITCHED_OFF : QUIET;
 }
 
-/* After a run of requests. */
+/* Called at a run of requests. */
 static void raise_to(int us)
 {
 	latency_policy_hold(&policy, us);

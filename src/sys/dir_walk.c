@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Goes up by "..", which is believed if it leads to the directory that the walk came from. */
+/* Goes up by "..", and checks that it leads to the directory that the walk came from. */
 #include "veneer/sys/dir_walk.h"
 
 #include "veneer/base/array.h"
@@ -14,9 +14,9 @@
 
 #define OPEN_LEVELS 16u
 
-/* A directory that the walk is in, and the names of those in it that are still to be entered. */
+/* A directory of the walk, and the names in it that are still to be entered. */
 struct level {
-	int fd; /* -1: given up while the walk is far below */
+	int fd; /* -1: closed while the walk is far below */
 	struct mode_relax *relax;
 	dev_t dev;
 	ino_t ino;
@@ -58,7 +58,8 @@ static int visit(struct walk *w, struct level *l, const char *name)
 	return r > 0 ? buf_put(&l->names, name, strlen(name) + 1) : r;
 }
 
-/* Read the names. On failure *ret_misses says that only the directory is missed. */
+/* Read the names. *ret_misses after a failure: the directory cannot be read, and the walk may
+ * continue. */
 static int read_names(struct walk *w, struct level *l, bool *ret_misses)
 {
 	_cleanup_(closedirp) DIR *d = NULL;
@@ -96,13 +97,13 @@ static int push(struct walk *w, int fd)
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	w->levels[w->depth++] = (struct level){ .fd = fd, .dev = st.st_dev, .ino = st.st_ino };
-	/* Not the root's, to which it leads back from anywhere. */
+	/* Keep the root's descriptor open: it leads back from any depth. */
 	if (w->depth > OPEN_LEVELS + 1)
 		closep(&w->levels[w->depth - OPEN_LEVELS - 1].fd);
 	return 0;
 }
 
-/* Down; all names in it are visited at once. */
+/* Enter a directory, and visit all its names at once. */
 static int enter(struct walk *w, int dirfd, const char *name)
 {
 	bool misses = true;
@@ -141,8 +142,8 @@ static int leave(struct walk *w)
 	struct level *above = w->depth > 1 ? l - 1 : NULL;
 	int r = above && above->fd < 0 ? reopen_above(above, l) : 0;
 
-	/* A level without a descriptor can only be left, too, and from the next one up nothing
-	 * leads. */
+	/* A level without a descriptor can only be left, too, since nothing leads up from the next
+	 * one. */
 	while (r < 0 && w->depth > 2 && w->levels[w->depth - 2].fd < 0)
 		level_release(&w->levels[--w->depth]);
 	level_release(&w->levels[--w->depth]);

@@ -216,8 +216,8 @@ static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
 static int guard_error;
 static struct sigaction guard_old;
 
-/* Do what this process would have done without us. A default action is put back and meets the same
- * fault again on return, so that a core dump shows the real place. */
+/* Do the action that this process had before. A default action is restored and meets the same fault
+ * again on return, so that a core dump shows the real place. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
 	if (guard_old.sa_flags & SA_SIGINFO) {
@@ -234,14 +234,14 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
-	/* A memory error that another process hit (BUS_MCEERR_AO), or a kill(2), is not our
-	 * fault. */
+	/* Not caused by this store: a memory error in another process (BUS_MCEERR_AO), or a
+	 * kill(2). */
 	bool is_own_fault = info->si_code > 0 && info->si_code != BUS_MCEERR_AO;
 	int saved = errno;
 
 	if (is_guarded && is_own_fault) {
 		is_guarded = 0;
-		/* Here and not by sigsetjmp, which would spend a system call on every store. */
+		/* Restore the mask here: sigsetjmp would spend a system call on every store. */
 		pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
 		siglongjmp(guard_env, 1);
 	}

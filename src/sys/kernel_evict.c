@@ -14,7 +14,7 @@
 
 #define CHILD_STACK 32768
 
-/* Newer than some headers. */
+/* Newer than some kernel headers. */
 #define NOTIFY_PRUNE 9
 struct notify_prune_out {
 	uint32_t count;
@@ -43,8 +43,8 @@ static int tell(int fd, const struct kernel_evict_range *r)
 	return writev(fd, iov, 2) < 0 ? -errno : 0;
 }
 
-/* On memory that is the server's, in its place as long as it lives: nothing here takes a lock or
- * allocates. Should it die, the descriptors soon mean something else, so this dies too. */
+/* Runs on the server's memory, in its stead while it waits: takes no lock and does not allocate. If
+ * the server dies, the descriptors may soon be reused, so the child dies too. */
 static int drop_pages(void *arg)
 {
 	struct job *j = arg;

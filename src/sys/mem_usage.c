@@ -11,16 +11,16 @@
 #include <string.h>
 
 #define TEXT_MAX      8192
-#define SHORT_PERCENT 90u /* used, but for the page cache: the rest is for what is asked for */
+#define SHORT_PERCENT 90u /* used, without the page cache: the rest is for requests */
 #define SHORT_PRESSED_PERCENT \
-	66u /* ... where programs wait: with less, they wait for the room of a smaller group */
-#define NO_LIMIT ((uint64_t)1 << 60) /* v1 says a number near 2^63 where there is none */
+	66u /* the same if programs wait: below it, they wait for the memory of a smaller group */
+#define NO_LIMIT ((uint64_t)1 << 60) /* without a limit v1 reports a number near 2^63 */
 
-/* Names of the same thing in the two kinds. */
+/* Names of the same files in v1 and v2. */
 struct kind {
-	const char *dir; /* below the place of control groups */
+	const char *dir; /* below the root of control groups */
 	const char *limit, *used, *pressure;
-	const char *cold, *warm; /* lines of memory.stat: the page cache */
+	const char *cold, *warm; /* lines of memory.stat with the page cache */
 };
 
 static const struct kind v1 = { "/memory",	   "memory.limit_in_bytes", "memory.usage_in_bytes",
@@ -37,7 +37,7 @@ static bool read_text(const char *dir, const char *name, char text[TEXT_MAX])
 	       file_read_text(path, text, TEXT_MAX) > 0;
 }
 
-/* The number behind a line's name; 0: there is no such line. */
+/* The number after a line's name; 0: there is no such line. */
 static uint64_t line_value(const char *text, const char *name)
 {
 	const size_t len = strlen(name);
@@ -68,7 +68,7 @@ static bool is_pressed(const char *dir, const char *name)
 	       pressure_read(path) >= PRESSURE_HIGH;
 }
 
-/* False: no such group, or no limit. */
+/* False: there is no such group, or it has no limit. */
 static bool read_group(const char *dir, const struct kind *k, struct mem_usage *ret)
 {
 	struct mem_usage m = { .limit = 0 };
@@ -93,8 +93,8 @@ static uint64_t room(const struct mem_usage *m)
 	return m->limit > taken ? m->limit - taken : 0;
 }
 
-/* The group at path and those above it; of a group of another namespace there is only what is above
- * all. */
+/* Read the group at path and those above it. Of a group in another namespace only the root is
+ * visible. */
 static bool read_groups(const char *root, const char *path, const struct kind *k,
 			struct mem_usage *best, bool has_best)
 {
@@ -119,7 +119,7 @@ static bool read_groups(const char *root, const char *path, const struct kind *k
 	}
 }
 
-/* "N:controllers:path" */
+/* Lines are "N:controllers:path". */
 static bool read_own_groups(const char *proc, const char *groups, struct mem_usage *best,
 			    bool has_best)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations that a libc other than glibc lacks: Meson looks for each, names those that are
- * missing, and then has this included before every source. With glibc nobody reads it. */
+/* Declarations that a libc other than glibc lacks: Meson looks for each, defines LACKS_* for
+ * missing ones, and includes this before every source. With glibc it is not included. */
 #pragma once
 
 #include "veneer/base/lock.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Elsewhere these types have one width, and no names with 64. */
+/* Elsewhere these types have one width, and there are no names with 64. */
 #undef dirent64
 #undef getdents64
 #define dirent64		  dirent
@@ -77,8 +77,7 @@ static inline int mount_setattr(int fd, const char *path, unsigned flags, struct
 #ifdef LACKS_PREADV2
 #define RWF_NOWAIT 8
 
-/* The kernel takes an offset in two halves, of which a machine with 64 bits looks at the first
- * alone. */
+/* The kernel takes the offset in two halves; a 64-bit machine ignores the second. */
 static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
 	return syscall(SYS_preadv2, fd, iov, n, (long)off, (long)((unsigned long long)off >> 32),
@@ -87,7 +86,7 @@ static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off,
 #endif
 
 #ifdef LACKS_PTHREAD_COND_CLOCKWAIT
-/* By the day's clock, which can be set: a waiter looks at its own clock when it wakes. */
+/* Waits by the wall clock, which can be set: a waiter reads its own clock when it wakes. */
 static inline int pthread_cond_clockwait(pthread_cond_t *cond, mutex_t *lock, clockid_t clock,
 					 const struct timespec *at)
 {
@@ -124,7 +123,7 @@ static inline int pthread_rwlockattr_setkind_np(pthread_rwlockattr_t *attr, int 
 #define M_TRIM_THRESHOLD (-1)
 #define M_MMAP_THRESHOLD (-3)
 
-/* Other allocators give back by themselves what is free. */
+/* Other allocators return free memory by themselves. */
 static inline int malloc_trim(size_t pad)
 {
 	(void)pad;

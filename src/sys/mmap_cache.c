@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* States of a window: made (reserved, mapped, known to its maker) -> listed (in the table and in
- * the policy queues; found by all) -> retired (known to those that have it pinned) -> destroyed. A
- * page of it is absent, filling or resident.
+ * the policy queues; anyone finds it) -> retired (known only to the threads that pinned it) ->
+ * destroyed. A page of it is absent, filling or resident.
  *
  * Invariants:
- * 1. cache.bytes is the length of all mappings, those about to be made and not yet unmapped ones
- *    included; it does not exceed the budget but after mmap_cache_set_budget, and then until the
- *    last pin goes.
+ * 1. cache.bytes is the length of all mappings, including those about to be made and not yet
+ *    unmapped. It exceeds the budget only after mmap_cache_set_budget, until the last pin is
+ *    dropped.
  * 2. A listed window is in the table and in the queues; a retired one in neither; one without pins
  *    is listed.
- * 3. A page is filling while exactly one thread in mmap_cache_fill brings it in; that thread waits
- *    for nobody else before it is done, so that waits end.
+ * 3. A page is filling while exactly one thread in mmap_cache_fill reads it in. That thread waits
+ *    for no other before it is done, so that waits end.
  * 4. mmap, munmap, madvise and every read happen without the lock. */
 #include "veneer/sys/mmap_cache.h"
 
@@ -49,7 +49,7 @@ struct key {
 	uint64_t index;
 };
 
-/* One bit a page. */
+/* One bit per page. */
 struct pages {
 	uint64_t word[WORDS];
 };
@@ -73,11 +73,11 @@ struct mmap_cache {
 	GUARDED_BY(cache.lock) unsigned pins;
 	GUARDED_BY(cache.lock) bool is_listed;
 	GUARDED_BY(cache.lock) struct pages resident, filling;
-	pthread_cond_t filled; /* some page is not filling any more */
+	pthread_cond_t filled; /* a page has stopped filling */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic bool is_refused; /* the kernel cannot bring pages in without raising signals */
+static _Atomic bool is_refused; /* the kernel cannot read pages in without raising signals */
 
 static void retire_locked(struct mmap_cache *w, bool is_evicted) REQUIRES(cache.lock)
 {
@@ -86,7 +86,7 @@ static void retire_locked(struct mmap_cache *w, bool is_evicted) REQUIRES(cache.
 	w->is_listed = false;
 }
 
-/* Retired, and nobody has it pinned. */
+/* Destroy a window that is retired and unpinned. */
 static void destroy(struct mmap_cache *w)
 {
 	if (!w)
@@ -124,7 +124,8 @@ static void abandon(struct hlink *e, void *arg) REQUIRES(cache.lock)
 	free(w);
 }
 
-/* The threads that fill or have pinned are not in the child: it starts with none. */
+/* The threads that fill or pin windows do not exist in the child, which starts with an empty
+ * cache. */
 static void after_fork_in_child(void) RELEASES(cache.lock)
 {
 	htab_drain(&cache.table, abandon, NULL);
@@ -148,7 +149,7 @@ static void init_once(void)
 	const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
 	size_t budget = pages > 0 ? (size_t)pages / BUDGET_SHARE * (size_t)page : 0;
 
-	/* Everything here counts in pages of a block. */
+	/* Everything here counts in pages of a block's size. */
 	if (page != BLK_BYTES ||
 	    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child))
 		is_refused = true;
@@ -181,7 +182,7 @@ static bool is_unpinned(const struct cache_policy_entry *e) REQUIRES(cache.lock)
 	return !container_of(e, struct mmap_cache, policy)->pins;
 }
 
-/* The coldest unpinned window, retired; NULL: none. */
+/* Retire the coldest unpinned window; NULL: there is none. */
 static struct mmap_cache *evict_locked(void) REQUIRES(cache.lock)
 {
 	struct cache_policy_entry *e = cache_policy_victim(&cache.policy, is_unpinned);
@@ -209,8 +210,8 @@ static void shrink_to(size_t bytes)
 	}
 }
 
-/* Asked for when windows are made, and not by a thread of its own: where none are made, those that
- * are there are clean pages of the page cache, which the kernel takes back by itself. */
+/* Called when windows are made, without a thread of its own: existing windows are clean pages of
+ * the page cache, which the kernel reclaims by itself. */
 static void heed_pressure(void)
 {
 	const int64_t now = clock_s();
@@ -225,7 +226,7 @@ static void heed_pressure(void)
 		mmap_cache_shrink(50);
 }
 
-/* Room for one more mapping, counted from now on. */
+/* Reserve room for one more mapping. */
 static int reserve(size_t len)
 {
 	heed_pressure();
@@ -255,9 +256,9 @@ static void unreserve(size_t len)
 	cache.count--;
 }
 
-/* Can a mapping and read(2) not differ here, and are inode numbers unique? Not so, or not surely:
- * overlayfs, whose mappings stay with the lower file, and file systems of which a server elsewhere
- * decides (FUSE, NFS, ...). */
+/* Are a mapping and read(2) always equal here, and inode numbers unique? Not, or not surely, on
+ * overlayfs, whose mappings stay with the lower file, and on file systems that a remote or
+ * user-space server decides (FUSE, NFS, ...). */
 bool mmap_cache_serves(int fd)
 {
 	static const unsigned long known[] = {
@@ -314,8 +315,8 @@ static int make(const struct mmap_cache_file *f, const struct key *key, struct m
 	return 0;
 }
 
-/* The listed window with room for need bytes, pinned. A shorter one is of a time when the file was
- * shorter: retired, and in *ret_dead if it is to be destroyed. */
+/* Find and pin the listed window with room for need bytes. A shorter one dates from before the file
+ * grew: retire it, and set *ret_dead if it must be destroyed. */
 static struct mmap_cache *take_locked(const struct key *key, size_t need,
 				      struct mmap_cache **ret_dead) REQUIRES(cache.lock)
 {
@@ -331,7 +332,7 @@ static struct mmap_cache *take_locked(const struct key *key, size_t need,
 	return w;
 }
 
-/* Enter w, pinned; another thread's, pinned, if that was first. 0 or -ENOMEM. */
+/* List w, pinned, or pin the window of another thread that was first. 0 or -ENOMEM. */
 static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 {
 	struct mmap_cache *first, *dead = NULL;
@@ -468,14 +469,14 @@ static bool first_run(const struct pages *set, unsigned *ret_first, unsigned *re
 	return n > 0;
 }
 
-/* Pages that this thread has taken on, and where they are. */
+/* Pages that this thread is filling, and their windows. */
 struct fill {
 	struct ring_area areas[FILL_AREAS];
 	struct mmap_cache *windows[FILL_AREAS];
 	size_t n;
 };
 
-/* Pages taken on; less than are missing when the list is full. */
+/* Claim missing pages; returns their number, fewer than are missing if the list is full. */
 static unsigned claim_locked(struct fill *f, const struct mmap_cache_part *part)
 {
 	struct mmap_cache *w = part->w;
@@ -513,7 +514,7 @@ static void run_fill(struct fill *f)
 	f->n = 0;
 }
 
-/* The cache is for parts that were mostly read before. */
+/* Only parts that were mostly resident count as used again. */
 static unsigned note_use_locked(const struct mmap_cache_part *part) REQUIRES(cache.lock)
 {
 	const struct pages wanted = pages_of(part), missing = without(wanted, &part->w->resident);
@@ -539,7 +540,7 @@ static void fill_missing(struct mmap_cache_part *parts, size_t n)
 		mutex_unlock(&cache.lock);
 		run_fill(&f);
 		mutex_lock(&cache.lock);
-		i--; /* there may be more of it */
+		i--; /* the part may have more */
 	}
 	mutex_unlock(&cache.lock);
 	if (f.n)
@@ -577,7 +578,7 @@ struct forget {
 	size_t n;
 };
 
-/* True: there may be more. */
+/* True: there may be more windows. */
 static bool forget_some(struct forget *f)
 {
 	LOCK_SCOPE(&cache.lock);

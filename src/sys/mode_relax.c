@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One list for the process: the relaxed files, by how many callers, and the mode that is meant. A
- * server that is killed meanwhile leaves the owner more than he had, and no other user. */
+/* One set of lists for the process: the relaxed files, their number of users, and the intended
+ * mode. A server that is killed meanwhile leaves the owner, and nobody else, more rights than
+ * before. */
 #include "veneer/sys/mode_relax.h"
 
 #include "veneer/base/cleanup.h"
@@ -19,14 +20,14 @@ struct mode_relax {
 	struct mode_relax *next;
 	dev_t dev;
 	ino_t ino;
-	mode_t mode; /* that is meant; guarded by the list's lock, as users is */
+	mode_t mode; /* the intended one; guarded by the list's lock, as users is */
 	unsigned users;
-	int fd; /* O_PATH, or what it was asked by */
+	int fd; /* O_PATH, or a duplicate of the caller's */
 };
 
 #define NLISTS 16
 
-/* By device: a file system that hangs in here is waited for by its users alone. */
+/* By device: only users of a file system that hangs here wait for it. */
 static struct relax_list {
 	rwlock_t lock;
 	GUARDED_BY(lock) struct mode_relax *first;
@@ -35,7 +36,7 @@ static struct relax_list {
 static _Atomic unsigned n_relaxed;
 static _Atomic uint64_t n_ended;
 
-/* Of this thread, as everything about permissions is. */
+/* Of this thread, as permissions are per thread. */
 static bool is_bound(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -45,7 +46,7 @@ static bool is_bound(void)
 	       !(data[0].effective & 1u << CAP_DAC_OVERRIDE);
 }
 
-/* Changing the mode of a file of a group that is not ours takes its set-gid bit away. */
+/* Without membership in the file's group, chmod clears the set-group-id bit. */
 static bool is_in_group(gid_t gid)
 {
 	gid_t groups[256];
@@ -62,7 +63,7 @@ static mode_t owner_bits(mode_t mode)
 	return S_ISDIR(mode) ? 0700 : S_ISREG(mode) ? 0600 : 0;
 }
 
-/* Of an O_PATH descriptor, too. */
+/* Also for an O_PATH descriptor. */
 static int set_mode(int fd, mode_t mode)
 {
 	char path[32];
@@ -153,7 +154,7 @@ void mode_relax_end(struct mode_relax *r)
 		while (*at != r)
 			at = &(*at)->next;
 		*at = r->next;
-		/* In this order: see mode_relax_stat. */
+		/* n_ended first: see mode_relax_stat. */
 		atomic_fetch_add(&n_ended, 1);
 		atomic_fetch_sub(&n_relaxed, 1);
 		close(r->fd);
@@ -227,7 +228,7 @@ int mode_relax_rename(int fromfd, const char *from, int tofd, const char *to, un
 		return -errno;
 	source = mode_relax_begin(fromfd, "");
 	target = mode_relax_begin(tofd, "");
-	/* A directory that gets another one above it is written, too. */
+	/* Moving a directory to another parent also writes the directory itself. */
 	object = mode_relax_begin(fromfd, from);
 	other = mode_relax_begin(tofd, to);
 	return renameat2(fromfd, from, tofd, to, flags) < 0 ? -errno : 0;

@@ -4,14 +4,14 @@
 
 #include "veneer/sys/mountinfo.h"
 
-/* A directory that is asked for. */
+/* A requested directory. */
 struct mountinfo_place {
-	unsigned long long mount; /* its number; 0: not known */
-	char *path; /* as this process would call the directory, without a last slash */
+	unsigned long long mount; /* mount id; 0: unknown */
+	char *path; /* path of the directory for this process, without a trailing slash */
 	bool is_known, is_special;
 };
 
-/* Read one line, which is changed, for each of the places. False: it is no such line. */
+/* Read one line for each of the places; modifies it. False: the line is malformed. */
 bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n);
-/* Does it tell of the file system with this device? In doubt yes. */
+/* May the line be of the file system with this device? In doubt true. */
 bool mountinfo_line_may_be(const char *line, unsigned dev_major, unsigned dev_minor);

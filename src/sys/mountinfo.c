@@ -27,7 +27,7 @@ static void find_place(int fd, struct mountinfo_place *p)
 	p->mount = p->path ? st.stx_mnt_id : 0;
 }
 
-/* Space, tab, newline and backslash are written as three octal digits. */
+/* mountinfo writes space, tab, newline and backslash as three octal digits. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -78,7 +78,7 @@ bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 			p->is_known = true;
 			p->is_special |= has_word(options, "idmapped");
 		}
-		/* Mounts that are in one of these are in it too. */
+		/* A mount nested in such a mount needs no test of its own. */
 		if (p->mount == above && own != above && !strncmp(point, p->path, len) &&
 		    point[len] == '/')
 			p->is_special = true;
@@ -86,7 +86,7 @@ bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 	return true;
 }
 
-/* ret_*: within the line. False: it is none. */
+/* ret_*: within the line. False: the line is malformed. */
 static bool split_line(char *line, uint64_t *ret_id, char **ret_dev, char **ret_root,
 		       char **ret_point)
 {
@@ -135,7 +135,7 @@ int mountinfo_find(struct mountinfo_mount *mounts, size_t n)
 	return r;
 }
 
-/* A process that has changed its root calls things by other names than we do. */
+/* A process with another root has other names for paths. */
 static bool has_whole_view(pid_t pid)
 {
 	char link[48], root[2];
@@ -198,7 +198,7 @@ bool mountinfo_line_may_be(const char *line, unsigned dev_major, unsigned dev_mi
 	       (line_major == dev_major && line_minor == dev_minor);
 }
 
-/* 1: not there; 0: there, or not to be told; -1: the process is gone. */
+/* 1: not mounted; 0: mounted, or unknown; -1: the process has ended. */
 static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 {
 	_cleanup_(freep) char *line = NULL;
@@ -211,7 +211,7 @@ static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned
 	f = fopen(path, "re");
 	if (!f)
 		return -1;
-	/* Another mount of it counts too, a bind mount for one. */
+	/* Any mount of it counts, such as a bind mount. */
 	while (getline(&line, &size, f) > 0) {
 		n_lines++;
 		if (mountinfo_line_may_be(line, dev_major, dev_minor))
@@ -220,7 +220,8 @@ static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned
 	if (ferror(f))
 		lacks = 0;
 	fclose(f);
-	/* A process that ended meanwhile shows nothing, or its number belongs to another by now. */
+	/* The process has ended meanwhile and shows nothing, or its pid belongs to another one
+	 * now. */
 	return n_lines == 0 || mountinfo_namespace(pid) != mount_ns ? -1 : lacks;
 }
 
@@ -233,7 +234,7 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 	if (!mount_ns || (!dev_major && !dev_minor))
 		return false;
 	d = opendir("/proc");
-	/* All of them are asked: one that has another root sees less. */
+	/* Ask all processes: one with another root sees less. */
 	while (d && lacks != 0 && (de = readdir(d))) {
 		pid_t pid = atoi(de->d_name);
 		int r = pid > 0 && mountinfo_namespace(pid) == mount_ns
@@ -248,10 +249,10 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 	return lacks == 1;
 }
 
-/* The search, and the function that is told of matches. */
+/* A search, and its callback. */
 struct wanted {
 	unsigned dev_major, dev_minor;
-	uint64_t mount; /* its number; 0: any of the file system */
+	uint64_t mount; /* mount id; 0: any mount of the file system */
 	void (*seen)(const char *root, void *arg);
 	void *arg;
 };
@@ -270,7 +271,7 @@ static bool read_root(const char *line, const struct wanted *w)
 	return w->mount;
 }
 
-/* 1: the one mount that was wanted has been seen. */
+/* 1: the one wanted mount was found. */
 static int roots_of(pid_t pid, const struct wanted *w)
 {
 	_cleanup_(freep) char *line = NULL;
@@ -298,7 +299,8 @@ static bool is_in(pid_t pid, ino_t mount_ns)
 	return pid > 0 && mountinfo_namespace(pid) == mount_ns && has_whole_view(pid);
 }
 
-/* Each namespace is shown once by a process that sees all of it; others are asked one by one. */
+/* Reads each namespace once, by a process that sees all of it; a process without such a view is
+ * read itself. */
 static int roots_of_all(ino_t mount_ns, pid_t *ret, const struct wanted *w)
 {
 	_cleanup_(freep) ino_t *known = NULL;
@@ -354,7 +356,7 @@ static void note_root(const char *root, void *arg)
 		*ret = strdup(root);
 }
 
-/* A mount has one number in whatever namespace it is, as long as it is somewhere. */
+/* A mount has one id in all namespaces while it exists. */
 int mountinfo_root_of(pid_t pid, uint64_t mount, unsigned dev_major, unsigned dev_minor, char **ret)
 {
 	const struct wanted w = { .dev_major = dev_major,

@@ -30,8 +30,8 @@ static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode, unsi
 			   RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve);
 }
 
-/* An EPERM can be the file's own (O_NOATIME on another's file, an immutable file), so the question
- * is put with an open that only a filter can refuse. */
+/* An EPERM may come from the file itself (O_NOATIME on another user's file, an immutable file). So
+ * probe with an open that only a filter can refuse. */
 static bool openat2_is_usable(int rootfd)
 {
 	int state = atomic_load_explicit(&openat2_state, memory_order_relaxed);
@@ -70,8 +70,8 @@ static bool is_symlink(int dirfd, const char *name)
 	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode);
 }
 
-/* The last component of a walk. openat refuses a trailing symlink with other errors than openat2
- * does, and opens it where openat2 would have tried to follow it. */
+/* The last component of a walk. For a trailing symlink openat differs from openat2: it returns
+ * other errors, and it opens the link where openat2 would follow it. */
 static int walk_last(int dirfd, const char *name, int flags, mode_t mode)
 {
 	_cleanup_(closep) int fd = openat(dirfd, name, flags | O_NOFOLLOW, mode);
@@ -93,7 +93,7 @@ static int walk_last(int dirfd, const char *name, int flags, mode_t mode)
 	return steal_fd(&fd);
 }
 
-/* Each step is one name below a pinned directory, so nothing can be swapped in above it. */
+/* Each step is one name below a pinned directory, so nobody can replace a directory above it. */
 static int walk_open(int rootfd, const char *path, int flags, mode_t mode)
 {
 	_cleanup_(closep) int own = -1;
@@ -137,10 +137,10 @@ int path_open(int rootfd, const char *path, int flags, mode_t mode)
 {
 	if (!*path)
 		path = ".";
-	/* RESOLVE_BENEATH would let a ".." pass that stays below the root. */
+	/* RESOLVE_BENEATH would allow a ".." that stays below the root. */
 	if (has_dotdot(path))
 		return -EXDEV;
-	/* openat ignores what openat2 answers with EINVAL. */
+	/* openat ignores flags that openat2 refuses with EINVAL. */
 	if (flags & O_PATH)
 		flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW;
 	flags |= O_CLOEXEC;

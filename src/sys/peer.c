@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SO_PEERCRED names the process that connected, by a number that may be another process's once that
- * one has ended. So the process itself is had by a pidfd, and what /proc says under its number
- * counts only if the process lives after that was read: until its end nobody else has the number.
+/* SO_PEERCRED gives the pid of the process that connected, which may be reused after its end. So a
+ * pidfd holds the process itself. Values read from /proc by its pid count only if the process still
+ * lives afterwards: until its end no other process has the pid.
  *
- * Capabilities are those in the process's own user namespace, where anybody may have all: they say
- * something beside that namespace alone. */
+ * Capabilities are those in the process's own user namespace, where any user may have all: they
+ * mean something only together with that namespace. */
 #include "veneer/sys/peer.h"
 
 #include "veneer/base/cleanup.h"
@@ -21,11 +21,11 @@
 
 #define STATUS_SIZE 8192
 
-/* Newer than the headers of the systems we build on. */
+/* Newer than the headers of the systems that this builds on. */
 #define KERNEL_SO_PEERPIDFD 77
 
-/* A process that is gone is an error, which one depends on the kernel. -ENOPROTOOPT: this kernel
- * knows no such thing. */
+/* An ended process is an error, which depends on the kernel. -ENOPROTOOPT: the kernel lacks the
+ * option. */
 static int pidfd_of_connector(int fd)
 {
 	socklen_t size = sizeof(int);
@@ -46,7 +46,7 @@ int peer_hold(int fd, struct peer *ret)
 
 	if (r < 0)
 		return r;
-	/* A process outside of our process namespace has no number. */
+	/* A process outside of this process namespace has no pid here. */
 	if (cred.pid <= 0)
 		return -ESRCH;
 	pidfd = pidfd_of_connector(fd);
@@ -100,7 +100,7 @@ bool peer_id_is(const struct peer_id *a, const struct peer_id *b)
 	return a->dev == b->dev && a->ino == b->ino;
 }
 
-/* A file system that does not answer is not asked. */
+/* Does not wait for a file system that does not answer. */
 static int identify(const char *process, const char *name, struct peer_id *ret)
 {
 	struct statx st;
@@ -136,7 +136,7 @@ static int read_status(const char *process, struct peer_standing *ret)
 	n = file_read_text(path, status, sizeof(status));
 	if (n < 0)
 		return (int)n;
-	/* The name, which the process chooses, has its newlines escaped. */
+	/* The kernel escapes newlines in the name, which the process chooses. */
 	ids = strstr(status, "\nUid:\t");
 	if (!ids ||
 	    sscanf(ids, "\nUid: %u %u %u %u", &ret->uids[0], &ret->uids[1], &ret->uids[2],
@@ -148,7 +148,7 @@ static int read_status(const char *process, struct peer_standing *ret)
 	return 0;
 }
 
-/* Nothing depends on it alone. */
+/* No decision depends on the control group alone. */
 static void read_cgroup(const char *process, struct peer_standing *ret)
 {
 	_cleanup_(closep) int fd = -1;
@@ -189,7 +189,7 @@ int peer_standing(const struct peer *p, struct peer_standing *ret)
 		return p->is_connector ? end.fd : -ESRCH;
 	snprintf(process, sizeof(process), "%d", (int)p->pid);
 	r = read_standing(process, &found);
-	/* Last: what was read is its own if it lives now. */
+	/* Test this last: the values are the process's if it lives now. */
 	if (poll(&end, 1, 0) != 0)
 		return -ESRCH;
 	if (r == 0)

@@ -25,7 +25,7 @@
 enum {
 	NAME_SIZE = 64,
 	SUPER_MAGIC_XFS = 0x58465342, /* not in every <linux/magic.h> */
-	FLAG_EXTENTS = 0x00080000, /* FS_EXTENT_FL, as lsattr's "e" */
+	FLAG_EXTENTS = 0x00080000, /* FS_EXTENT_FL, the "e" of lsattr */
 };
 
 static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
@@ -33,8 +33,7 @@ static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
 	snprintf(name, NAME_SIZE, ".veneer-probe-%016" PRIx64 "-%c", salt, kind);
 }
 
-/* Was the lack of room the only fault? A caller that is not allowed to, or may not here, is told so
- * first. */
+/* Was lack of room the only fault? The kernel reports missing permission or support first. */
 static bool wants_room(void)
 {
 	return errno == ENOSPC || errno == EDQUOT;
@@ -52,8 +51,8 @@ static bool knows_xattr(int fd, const char *attr)
 
 static bool has_acl(int fd)
 {
-	/* The least valid one, u::rw- g::--- o::---: it equals the file's mode, so it names no id
-	 * that this user namespace might not have. */
+	/* The smallest valid ACL, u::rw- g::--- o::---: it equals the file's mode and names no id,
+	 * which this user namespace might lack. */
 	const struct {
 		uint32_t version;
 		struct {
@@ -122,7 +121,7 @@ static bool has_reserved_names(int dirfd, uint64_t salt)
 	return unlinkat(dirfd, name, 0) == 0;
 }
 
-/* Renames the scratch file: both names are to be removed afterwards. */
+/* Renames the scratch file: the caller removes both names. */
 static bool has_rename_whiteout(int dirfd, const char *from, const char *to)
 {
 	if (renameat2(dirfd, from, dirfd, to, RENAME_WHITEOUT) < 0)
@@ -130,7 +129,7 @@ static bool has_rename_whiteout(int dirfd, const char *from, const char *to)
 	return is_whiteout(dirfd, from);
 }
 
-/* Whether the line `wanted` stands in a small text file. */
+/* Does a small text file contain this line? */
 static bool has_line(FILE *f, const char *wanted)
 {
 	char line[256];
@@ -144,7 +143,7 @@ static bool has_line(FILE *f, const char *wanted)
 	return false;
 }
 
-/* All options in force of an ext4 are listed by device name; NULL if they cannot be read. */
+/* Open the list of all options in force of an ext4, by device name; NULL: unreadable. */
 static FILE *open_ext4_options(int fd)
 {
 	char link[NAME_SIZE], target[PATH_MAX], path[PATH_MAX];
@@ -166,9 +165,9 @@ static FILE *open_ext4_options(int fd)
 	return fopen(path, "re");
 }
 
-/* ext4 keeps the order of data and extents by its journal alone, and may have been made without
- * one or mounted data=writeback; ext2 and ext3 share its magic number. Whatever cannot be read
- * counts against it. */
+/* On ext4 only the journal keeps data ahead of extents. A file system may lack one, or be mounted
+ * with data=writeback; ext2 and ext3 share its magic number. An unreadable value counts against
+ * it. */
 static bool ext4_is_ordered(int fd)
 {
 	int flags = 0;
@@ -188,8 +187,8 @@ static bool ext4_is_ordered(int fd)
 	return is_ordered;
 }
 
-/* All three ways to use a journal are listed; without one there is no such line, and what cannot be
- * read counts as none. */
+/* The list has a line for each of the three journal modes. Without such a line, or unreadable,
+ * there is no journal. */
 static bool wants_name_sync(int fd)
 {
 	struct statfs fs;
@@ -206,8 +205,8 @@ static bool wants_name_sync(int fd)
 	return !has_journal;
 }
 
-/* Whether `option` is among the super block options (the last field) of the mount of fd; true
- * also when the mount cannot be found. */
+/* Is `option` among the super block options (the last field) of the mount of fd? True also if the
+ * mount cannot be found. */
 static bool may_have_option(int fd, const char *option)
 {
 	struct statx stx;
@@ -244,12 +243,12 @@ bool probe_true_extents(int fd)
 {
 	struct statfs fs;
 
-	/* With blocks of another size an extent says too little, or too much, of ours. */
+	/* With another block size an extent covers less or more than a block here. */
 	if (fstatfs(fd, &fs) < 0 || fs.f_bsize != BLK_BYTES)
 		return false;
 	if ((uint32_t)fs.f_type == EXT4_SUPER_MAGIC)
 		return ext4_is_ordered(fd);
-	/* btrfs writes zeros into the block that a file's old end was in, which nobody wrote. */
+	/* btrfs writes zeros into the block of a file's old end, which no program wrote. */
 	return (uint32_t)fs.f_type == SUPER_MAGIC_XFS && !may_have_option(fd, "nobarrier");
 }
 
@@ -281,7 +280,7 @@ static void probe_file(int fd, struct probe_dir *p)
 	p->has_noatime = fcntl(fd, F_SETFL, O_NOATIME) == 0;
 }
 
-/* There is no room for a file: what is to be had without one. */
+/* Without room for a file, probe by the directory alone. */
 static void probe_directory(int fd, struct probe_dir *p)
 {
 	p->has_user_xattr = knows_xattr(fd, "user.veneer-probe");
@@ -320,7 +319,7 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 		probe_file(fd, &p);
 	p.has_true_extents = probe_true_extents(fd < 0 ? own : fd);
 	p.wants_whole_sync = p.wants_size_sync = probe_wants_whole_sync(own);
-	/* Extents are true where a journal is, or on XFS. */
+	/* True extents imply a journal, or XFS. */
 	p.wants_name_sync = !p.has_true_extents && wants_name_sync(own);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);

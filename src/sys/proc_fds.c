@@ -14,18 +14,18 @@
 #include <unistd.h>
 
 #define CALL_TRIES   4
-#define CALL_WAIT_US 100 /* until a thread that has just asked sleeps */
+#define CALL_WAIT_US 100 /* until a thread that has just called sleeps */
 
 struct asked {
 	pid_t tid;
 	unsigned dev_major, dev_minor;
 	ino_t ino;
-	uint64_t last; /* mount; most files are open by one */
+	uint64_t last; /* the latest mount; most files are open by one */
 	void (*seen)(const char *root, void *arg);
 	void *arg;
 };
 
-/* -errno, or how much was read; terminated. */
+/* Read and terminate a file of the process. Bytes read or -errno. */
 static ssize_t read_proc(pid_t tid, const char *name, char *buf, size_t size)
 {
 	char path[64];
@@ -34,10 +34,10 @@ static ssize_t read_proc(pid_t tid, const char *name, char *buf, size_t size)
 	return file_read_text(path, buf, size);
 }
 
-/* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told
- * (before Linux 5.8); -errno. Asked of what the descriptor leads to, and not of its fdinfo: what
- * epoll says there waits for a lock that its process holds for as long as a fault takes, which may
- * be one of a file that we are to read, and cannot be killed meanwhile. */
+/* Find the mount by which a descriptor has the file. 1; 0: another file, or the kernel does not
+ * tell (before Linux 5.8); -errno. Uses the target of the descriptor and not its fdinfo: for epoll,
+ * fdinfo waits for a lock that the process holds during page faults. Such a fault may be of a file
+ * that this server must read, and the wait cannot be killed. */
 static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 {
 	const unsigned wanted = STATX_INO | STATX_MNT_ID;
@@ -45,11 +45,11 @@ static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", (int)a->tid, number);
-	/* A file system that does not answer is not asked. */
+	/* Does not wait for a file system that does not answer. */
 	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &link) < 0 ||
 	    statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, wanted, &file) < 0)
 		return -errno;
-	/* A descriptor of a path alone can be neither read nor written. */
+	/* An O_PATH descriptor can be neither read nor written. */
 	if (!(link.stx_mode & (S_IRUSR | S_IWUSR)) || (file.stx_mask & wanted) != wanted ||
 	    file.stx_dev_major != a->dev_major || file.stx_dev_minor != a->dev_minor ||
 	    file.stx_ino != a->ino)
@@ -73,7 +73,8 @@ static int tell(struct asked *a, uint64_t mount)
 	return 0;
 }
 
-/* The descriptor that it waits with. A call of a 32-bit process has another number there. */
+/* Find the descriptor of the lock call in which the thread waits. A 32-bit process has other call
+ * numbers and is not recognized. */
 static bool waits_with(pid_t tid, unsigned *ret_fd)
 {
 	char text[256];
@@ -89,7 +90,7 @@ static bool waits_with(pid_t tid, unsigned *ret_fd)
 	return false;
 }
 
-/* 1: that was it. */
+/* 1: the call's file was the wanted one. */
 static int ask_call(struct asked *a)
 {
 	char number[16];
@@ -106,7 +107,8 @@ static int ask_call(struct asked *a)
 	return r < 0 ? r : 1;
 }
 
-/* A mount that is shown nowhere may be any. */
+/* Call tell for every descriptor of the file. A mount that is shown nowhere may be any, so it is an
+ * error. */
 static int ask_all(struct asked *a)
 {
 	struct dirent *de;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each thread that asks gets a ring of its own, made at its first batch and ended with the thread.
+/* Each calling thread gets its own ring, made at its first batch and closed with the thread.
  *
  * States of a thread: RING_NONE -> RING_READY -> RING_FAILED, or RING_NONE -> RING_FAILED; a failed
  * thread stays with pread. A refusal that holds for the whole process is kept in is_refused.
  *
  * Invariants:
  * 1. run_batch returns only when the kernel holds none of the caller's buffers.
- * 2. The ring only fills results with whole reads; everything else (short, failed, never
- *    submitted) is finished by pread, which alone decides on errors and the end of the file. Areas
- *    likewise, by madvise.
+ * 2. The ring only fills results with whole reads; everything else (short, failed, never submitted)
+ *    is finished by pread, which alone decides on errors and the end of the file. Areas likewise,
+ *    by madvise.
  * 3. A ring serves only the process that made it: fork() shares its memory, so a child drops the
  *    copy (this ends nothing in the parent) and makes its own. */
 #include "veneer/sys/ring.h"
@@ -41,10 +41,11 @@ struct thread_ring {
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
-/* Held while a ring is mapped or unmapped: addresses move from one thread's ring to another's. */
+/* Held while a ring is mapped or unmapped: an address may pass from one thread's ring to
+ * another's. */
 static mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_refused;
-static _Atomic unsigned generation; /* counts the forks that led to this process */
+static _Atomic unsigned generation; /* number of forks that led to this process */
 
 static int map_ring(struct io_uring *ring)
 {
@@ -67,7 +68,7 @@ static void thread_ring_free(void *p)
 	free(p);
 }
 
-/* The thread that held the lock may not exist in the child, so the fork takes it along. */
+/* The holder of the lock may not exist in the child, so the forking thread takes it. */
 static void before_fork(void) ACQUIRES(map_lock)
 {
 	mutex_lock(&map_lock);
@@ -132,7 +133,7 @@ static struct thread_ring *usable_ring(void)
 	return t->state == RING_READY ? t : NULL;
 }
 
-/* The parts of a batch: the kinds differ in how one is asked for and where its result goes. */
+/* A batch; the two kinds differ in their request and in the place of the result. */
 struct batch {
 	void (*prepare)(struct io_uring_sqe *sqe, void *item);
 	void (*complete)(void *item, int result);
@@ -162,7 +163,7 @@ static void nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* An error means that the ring is of no more use. */
+/* An error: the ring is unusable. */
 static int run_batch(struct io_uring *ring, const struct batch *b, size_t first, unsigned n)
 {
 	unsigned queued = 0, done = 0;
@@ -183,13 +184,13 @@ static int run_batch(struct io_uring *ring, const struct batch *b, size_t first,
 			continue;
 		if (queued - io_uring_sq_ready(ring) == done)
 			return r;
-		/* Out of memory, say: what is under way still writes to the caller's buffers. */
+		/* For example out of memory: running reads still write to the caller's buffers. */
 		nap();
 	}
 	return 0;
 }
 
-/* Afterwards the results that the ring gave are filled in; what it gave none for is as it was. */
+/* Fills in the results of the ring; other results are unchanged. */
 static void run_all(const struct batch *b, size_t n)
 {
 	struct thread_ring *t = n > 1 ? usable_ring() : NULL;
@@ -254,7 +255,8 @@ static void complete_area(void *item, int result)
 	(*(struct ring_area **)item)->result = result < 0 ? result : 0;
 }
 
-/* The kernel tells it of files that we own or could write; of others it says no. */
+/* mincore answers for files that the server owns or may write; for others it reports all pages as
+ * resident. */
 static bool takes_io(const struct ring_area *area)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -277,7 +279,7 @@ static int populate(const struct ring_area *area)
 	return 0;
 }
 
-/* A ring does such work in threads of its own, which costs more than pages that are there take. */
+/* A ring does this in its worker threads, which costs more than mapping resident pages. */
 void ring_populate_all(struct ring_area *areas, size_t n)
 {
 	struct ring_area *waiting[RING_ENTRIES];

@@ -11,17 +11,17 @@
 #include <sys/stat.h>
 
 #define RMTREE_DEPTH_MAX  64 /* descriptors held at once */
-#define RMTREE_PASSES_MAX 65536 /* another process may go on making directories meanwhile */
+#define RMTREE_PASSES_MAX 65536 /* another process may keep making directories meanwhile */
 
 struct removal {
 	rmtree_keep_fn *keep; /* NULL: nothing stays */
 	void *arg;
-	int top; /* the directory that is to go */
-	unsigned seq; /* for names in it */
-	bool has_moved; /* something was too deep, and is right in it now */
+	int top; /* the directory to remove */
+	unsigned seq; /* for names in top */
+	bool has_moved; /* an entry was too deep and was moved to top */
 };
 
-/* Leave what is too deep for the next pass, which begins at the top again. */
+/* Move a directory that is too deep to the top, for the next pass. */
 static void move_up(struct removal *m, int parent_fd, const char *name)
 {
 	char up[16];
@@ -50,7 +50,7 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 	struct stat st;
 	DIR *d;
 
-	/* Give the directory a mode that lets us in: it is removed anyway. */
+	/* The mode denies access: change it, as the directory is removed anyway. */
 	if (fd < 0 && errno == EACCES && fchmodat(parent_fd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
 		fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)

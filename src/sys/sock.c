@@ -13,11 +13,11 @@
 #define BACKLOG	 4096
 #define RETRY_MS 5
 
-/* Newer than the headers of the systems we build on. */
+/* Newer than the headers of the systems that this builds on. */
 #define KERNEL_SO_PASSPIDFD 76
 #define KERNEL_SCM_PIDFD    0x04
 
-/* By way of the directory's descriptor: an address holds 107 bytes. */
+/* Addresses by the directory's descriptor: an address holds only 107 bytes. */
 static int address(int dirfd, const char *name, struct sockaddr_un *ret)
 {
 	int n;
@@ -173,8 +173,8 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
 			return 0;
 		if (errno == EINTR)
 			continue;
-		/* Too many descriptors of this user are on their way, ours or those of others: they
-		 * arrive. */
+		/* This user has too many descriptors in flight, here or in other processes; they
+		 * will arrive. */
 		if (errno != ETOOMANYREFS && errno != EAGAIN && errno != EWOULDBLOCK)
 			return errno == ECONNRESET ? -EPIPE : -errno;
 		if (clock_ms() >= end)
@@ -192,7 +192,7 @@ void sock_close_fds(int *fds, size_t n)
 		closep(&fds[i]);
 }
 
-/* Take the descriptors. Those that do not fit are closed, and their number is in *ret_more. */
+/* Take the descriptors out of the message; close surplus ones, and count them in *ret_more. */
 static size_t take_fds(struct msghdr *msg, int *fds, size_t *ret_more)
 {
 	size_t n = 0;
@@ -255,7 +255,7 @@ static struct sock_sender find_sender(struct msghdr *msg)
 		} else if (c->cmsg_type == KERNEL_SCM_PIDFD &&
 			   c->cmsg_len >= CMSG_LEN(sizeof(int))) {
 			memcpy(&found.pidfd, CMSG_DATA(c), sizeof(int));
-			/* The kernel puts its error there. */
+			/* The kernel stores its error there. */
 			if (found.pidfd < 0)
 				found.pidfd = -ESRCH;
 		}
@@ -281,7 +281,8 @@ int sock_recv_from(int fd, void *p, size_t size, int *fds, size_t *ret_n,
 	size_t more;
 	ssize_t n;
 
-	/* A peer that hung up without reading all is told of once, before what it has said. */
+	/* The kernel reports a peer that hung up without reading everything once, before its last
+	 * messages. */
 	do {
 		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
 		is_again = n < 0 && (errno == EINTR || (errno == ECONNRESET && !was_reset));
@@ -294,7 +295,7 @@ int sock_recv_from(int fd, void *p, size_t size, int *fds, size_t *ret_n,
 		return errno == ECONNRESET ? 0 : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 	*ret_n = take_fds(&msg, fds, &more);
 	sender = find_sender(&msg);
-	/* An empty message is taken for the end, whatever it carries. */
+	/* An empty message counts as the end, even with descriptors. */
 	if (n > 0 && !more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		if (ret_sender)
 			*ret_sender = sender;

@@ -25,7 +25,7 @@ int thread_start_without_signals(void *(*run)(void *arg), void *arg, size_t stac
 	int r;
 
 	sigfillset(&all);
-	/* A thread begins with the mask of the one that starts it. */
+	/* A thread inherits the mask of the thread that starts it. */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	r = thread_start(run, arg, stack);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Watches are asked for once (IN_ONESHOT): a set is stale after the first event, so the queue holds
- * at most two events for each watch however busy a directory is. Invariants:
- * 1. a pair (number, set) is in the table before anything is read that the watch is to guard, and
- *    asking for the watch and entering it are one step under the lock, as is reading events: no
- *    event is read between the two;
- * 2. numbers are not used again by the kernel (before 2^31 of them), so that a late event of a
- *    watch that went finds nobody;
- * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain gives
- *    those it has back. */
+/* Watches are IN_ONESHOT: a set is stale after the first event, so the queue holds at most two
+ * events per watch, however busy a directory is. Invariants:
+ * 1. A pair (number, set) is in the table before any read that the watch guards. Adding the watch
+ *    and entering the pair are one step under the lock, and so is reading events: no event is read
+ *    between the two.
+ * 2. The kernel does not reuse numbers (before 2^31 of them), so that a late event of a removed
+ *    watch matches no set.
+ * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain drops its
+ *    watches. */
 #include "veneer/sys/watch.h"
 
 #include "veneer/base/cleanup.h"
@@ -24,8 +24,8 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 
-#define WATCHES_DEFAULT 8192 /* where /proc does not say how many a user may have */
-#define DROP_BATCH	64 /* given back in one go; others may wait for the lock so long */
+#define WATCHES_DEFAULT 8192 /* if /proc does not tell the user's limit */
+#define DROP_BATCH	64 /* dropped per lock hold; other threads may wait that long */
 
 #define FILE_EVENTS \
 	(IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONESHOT)
@@ -55,14 +55,14 @@ static struct {
 struct watch {
 	_Atomic bool is_stale;
 	GUARDED_BY(table.lock) struct list_link guards;
-	/* among all sets, or among those to be emptied */
+	/* in the list of sets, or of stale sets to empty */
 	GUARDED_BY(table.lock) struct list_link link;
 };
 
 #define set_of(l)   container_of(l, struct watch, link)
 #define guard_of(l) container_of(l, struct watch_guard, of_set)
 
-/* Half of what the user may have: programs of his want some too. */
+/* Half of the user's limit: other programs of the user need some. */
 static size_t read_limit(void)
 {
 	char text[32];
@@ -113,7 +113,7 @@ static void drop_locked(struct watch_guard *g) REQUIRES(table.lock)
 	htab_remove(&table.by_wd, &g->link);
 	list_del(&g->of_set);
 	if (!find_locked(g->wd, NULL)) {
-		/* The watch may have gone by itself, as such a watch does after its first event. */
+		/* The watch may be gone already, as it is after its first event. */
 		inotify_rm_watch(table.fd, g->wd);
 		table.n--;
 	}
@@ -243,7 +243,7 @@ static void note_locked(const struct inotify_event *e) REQUIRES(table.lock)
 			spoil_locked(set_of(table.sets.next));
 		return;
 	}
-	/* Any event will do, that the watch has gone (IN_IGNORED, IN_UNMOUNT) too. */
+	/* Any event counts, including the end of the watch (IN_IGNORED, IN_UNMOUNT). */
 	for (l = htab_first(&table.by_wd, (uint64_t)e->wd); l; l = htab_next(l)) {
 		struct watch_guard *g = container_of(l, struct watch_guard, link);
 
@@ -261,10 +261,10 @@ static void read_events_locked(void) REQUIRES(table.lock)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno != EAGAIN) {
-			/* Nothing is known any more. */
+			/* Events are lost: all sets are stale. */
 			while (!list_is_empty(&table.sets))
 				spoil_locked(set_of(table.sets.next));
-			log_error("cannot read what changed in the layers: %m");
+			log_error("cannot read inotify events of the layers: %m");
 		}
 		if (n < 0)
 			return;
@@ -287,7 +287,7 @@ void watch_drain(void)
 	while (!is_done) {
 		LOCK_SCOPE(&table.lock);
 		is_done = list_is_empty(&table.stale);
-		/* Stale for good: out of both lists, so that nobody looks at it again. */
+		/* A stale set stays stale: remove it from both lists. */
 		if (!is_done && is_emptied_locked(set_of(table.stale.next)))
 			list_del(table.stale.next);
 	}
@@ -301,8 +301,8 @@ size_t watch_count(void)
 
 bool watch_sees_type(long f_type)
 {
-	/* Local ones, with numbers that stay. Not ZFS and not vfat: a roll back changes the one
-	 * without a word, the other numbers its files anew. */
+	/* Local file systems with stable inode numbers. Not ZFS, whose rollback changes files
+	 * without an event, and not vfat, which renumbers its files. */
 	static const unsigned long types[] = {
 		EXT4_SUPER_MAGIC,  XFS_SUPER_MAGIC,
 		BTRFS_SUPER_MAGIC, TMPFS_MAGIC,

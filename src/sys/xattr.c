@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
-/* The same numbers on x86-64 and arm64; the C library's headers do not know them yet. */
+/* The same numbers on x86-64 and arm64; the C library's headers lack them. */
 enum {
 	NR_SETXATTRAT = 463,
 	NR_GETXATTRAT = 464,
@@ -23,7 +23,7 @@ enum {
 
 enum {
 	FIRST_GUESS = 256,
-	/* The kernel's bound on a value and on a list. */
+	/* the kernel's limit of a value and of a list */
 	LARGEST = 65536,
 };
 
@@ -36,7 +36,7 @@ struct at_args {
 static pthread_once_t probe_once = PTHREAD_ONCE_INIT;
 static bool has_at;
 
-/* Calls that can only be EINVAL where they exist and touch no file: so ENOSYS, or the EPERM of a
+/* Calls that touch no file and must fail with EINVAL if they exist. So ENOSYS, or the EPERM of a
  * system call filter, is never mistaken for the answer of a file system. */
 static void probe_at(void)
 {
@@ -62,8 +62,8 @@ static void fd_path(int fd, char *path, size_t size)
 	snprintf(path, size, "/proc/self/fd/%d", fd);
 }
 
-/* For the l-calls: beneath the descriptor, whose magic link is not the last component and thus
- * followed. One system call instead of an open and a close around it. */
+/* A path for the l-calls, below the descriptor: its magic link is not the last component, so it is
+ * followed. This takes one system call instead of three, with open and close. */
 static int name_path(int dirfd, const char *name, char *path, size_t size)
 {
 	int n;
@@ -93,7 +93,7 @@ ssize_t xattr_get(int dirfd, const char *name, const char *attr, void *value, si
 			n = getxattr(path, attr, value, size);
 		}
 	} else if (use_at()) {
-		/* A size of 0 asks for the length, and then there must be no pointer either. */
+		/* A size of 0 asks for the length, and needs a null pointer. */
 		struct at_args args = {
 			.value = size ? (uintptr_t)value : 0,
 			.size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size,
@@ -196,8 +196,8 @@ static ssize_t get_or_list(int dirfd, const char *name, const char *attr, char *
 	return attr ? xattr_get(dirfd, name, attr, p, size) : xattr_list(dirfd, name, p, size);
 }
 
-/* Two sizes are enough, as nothing is larger than the second: no race with a value that grows.
- * One byte more than the length is allocated and zero, for callers to whom it is text. */
+/* Two sizes suffice, as nothing is larger than the second: no race with a growing value. One more
+ * byte than the length is allocated and zeroed, for callers that use it as text. */
 static ssize_t read_alloc(int dirfd, const char *name, const char *attr, char **ret)
 {
 	_cleanup_(freep) char *p = malloc(FIRST_GUESS + 1);
@@ -241,7 +241,7 @@ ssize_t xattr_list_alloc(int dirfd, const char *name, char **ret_list)
 	return n;
 }
 
-/* These are of the bytes and the numbers of one inode. */
+/* These describe the bytes and the number of one inode. */
 static bool is_of_one_inode(const char *attr)
 {
 	return !strcmp(attr, "security.ima") || !strcmp(attr, "security.evm");
@@ -253,7 +253,7 @@ static int copy_one(int from, int to, const char *attr)
 	ssize_t n = xattr_get_alloc(from, "", attr, &value);
 	int r = n == -ENODATA ? 0 : n < 0 ? (int)n : xattr_set(to, "", attr, value, (size_t)n, 0);
 
-	/* A label is the policy's to give. */
+	/* The security policy decides about labels. */
 	return r == -EPERM && !strncmp(attr, "security.", strlen("security.")) ? 0 : r;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The id of this boot of the machine, as the kernel names it: data that was not synced is there in
- * the same boot only. */
+/* The kernel's id of this boot of the machine: data that was not synced survives only within one
+ * boot. */
 #pragma once
 
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
-#define BOOT_ID_SIZE 37 /* of the text, its end included */
+#define BOOT_ID_SIZE 37 /* of the text, including its NUL */
 
-/* Any thread; asks the kernel until it has answered once. 0; -ENOENT: it names none (no /proc);
- * -errno: it is not known now, and the caller must not go on as if it were another boot. */
+/* Any thread. Reads the id once and keeps it. 0; -ENOENT: the kernel has none (no /proc); -errno:
+ * it is unknown now, and the caller must not assume another boot. */
 int boot_id_read(char ret[BOOT_ID_SIZE]);

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory there is, for this process and its kin, and how much of it is used: of the
- * control group with the least room among the own one and those above it that have a limit, or of
- * the host. */
+/* Total and used memory of this process's surroundings: of the control group with the least room
+ * among its own and those above with a limit, or of the host. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct mem_usage {
-	uint64_t limit, used; /* bytes; used: the page cache included */
-	uint64_t cache; /* of it, what the kernel takes back for the asking */
-	bool is_pressed; /* programs wait for memory, says the kernel */
+	uint64_t limit, used; /* bytes; used includes the page cache */
+	uint64_t cache; /* page cache within used, which the kernel can reclaim */
+	bool is_pressed; /* the kernel reports that programs wait for memory */
 };
 
-/* Both kinds of control groups, and both at once. 0 or -errno: nothing can be read. */
+/* Control groups v1, v2, and both at once. 0 or -errno: nothing can be read. */
 int mem_usage_read(struct mem_usage *ret);
-/* The same of other places than /proc and /sys/fs/cgroup. */
+/* The same with other paths than /proc and /sys/fs/cgroup. */
 int mem_usage_read_at(const char *proc, const char *groups, struct mem_usage *ret);
-/* How much of a hundred is used if of the cache that much counts, and the rest of it as free. */
+/* Used percentage, with counted_cache bytes of the cache as used and the rest of it as free. */
 unsigned mem_usage_percent(const struct mem_usage *m, uint64_t counted_cache);
-/* Too little is left to read what nobody has asked for yet. */
+/* Is too little left for reading data ahead of requests? */
 bool mem_usage_is_short(const struct mem_usage *m);

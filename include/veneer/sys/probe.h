@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Probes this kernel, user namespace and backing file system; each feature is tried in a scratch
- * directory, and answered once. */
+/* Probes this kernel, user namespace and backing file system: tries each feature in a scratch
+ * directory, once. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,43 +9,42 @@ struct probe_dir {
 	bool is_readonly; /* EROFS on create */
 	bool has_user_xattr; /* user.* on regular files */
 	bool has_trusted_xattr; /* trusted.* : privileged in the first user namespace */
-	bool has_noatime; /* a new file is ours: O_NOATIME is not refused */
+	bool has_noatime; /* new files belong to the server: O_NOATIME is not refused */
 	bool has_tmpfile; /* O_TMPFILE and linkat of it */
 	bool has_whiteout; /* mknod of character device 0:0 */
 	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */
-	bool has_reserved_names; /* names that start with .wh., which other union file systems
-				    refuse */
+	/* names that start with .wh., which other union file systems refuse */
+	bool has_reserved_names;
 	bool has_acl; /* system.posix_acl_* */
 	/* ext4 (with a journal that orders data) or XFS: an allocated extent survives a
 	 * power cut only with its data (measured; see the design's power-cut section). */
 	bool has_true_extents;
-	/* btrfs: fsync of one file or directory may keep it and lose what it depends on, a whiteout
-	 * or the directory it was just copied up into (tests/crash); syncfs keeps all. */
+	/* btrfs: fsync of one file or directory may keep it and lose an entry that it depends on,
+	 * such as a whiteout or the directory of its copy-up (tests/crash); syncfs keeps all. */
 	bool wants_whole_sync;
-	/* btrfs: a new file that nobody synced may have its name and attributes after a power cut,
-	 * and size 0, when its directory or one above was synced (tests/crash). */
+	/* btrfs: when a new file's directory or one above was synced, but not the file, it may have
+	 * its name and attributes after a power cut, and size 0 (tests/crash). */
 	bool wants_size_sync;
-	/* ext4 without a journal: fsync of a file reaches one of its names, that which the kernel's
-	 * cache has first, and for a file that had none when it was opened it may be none
+	/* ext4 without a journal: fsync of a file reaches one of its names, the first in the
+	 * kernel's cache. For a file that had no name when it was opened it may reach none
 	 * (tests/crash). */
 	bool wants_name_sync;
 };
 
-/* Try everything on files of its own in dirfd (a work directory) and remove them again; what there
- * is no room for counts as what can be done. 0, or -errno when not even a file can be created and
- * the reason is neither EROFS nor want of room. */
+/* Try everything on scratch files in dirfd (a work directory) and remove them again. A feature that
+ * fails for lack of room counts as present. 0, or -errno if not even a file can be created, for
+ * another reason than EROFS or lack of room. */
 int probe_work_dir(int dirfd, struct probe_dir *ret);
 
-/* The has_true_extents of the file system that fd is on, without writing; false when in doubt. */
+/* has_true_extents of the file system of fd, without writing; false when in doubt. */
 bool probe_true_extents(int fd);
-/* After a power cut a block of the file system that fd is on reads as zeros, or as it was written
- * whole; false when in doubt. Also where no power cut leaves anything. */
+/* After a power cut, does each block of the file system of fd read as zeros or as it was written,
+ * whole? False when in doubt. True also if a power cut leaves nothing. */
 bool probe_is_ordered(int fd);
-/* btrfs: fsync logs a file, and of names that were moved not all. */
+/* btrfs: fsync logs a file, but not all of its names that were moved. */
 bool probe_wants_whole_sync(int fd);
 
-/* May this process do more to a file than its owner? True where trusted.* attributes are there for
- * it: it has CAP_SYS_ADMIN in the first user namespace, as root has. In doubt true: what the owner
- * of a file may write is then believed less. Any thread; asks the kernel until it has answered
- * once. */
+/* May this process do more to a file than its owner? True if it can use trusted.* attributes: it
+ * has CAP_SYS_ADMIN in the first user namespace, like root. In doubt true: then attributes that a
+ * file's owner may write are trusted less. Any thread; reads the answer once and keeps it. */
 bool probe_is_trusted(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several reads at once: io_uring, or one after the other where there is none. Owns one ring per
+/* Several reads at once: by io_uring, or one after the other without it. Owns one ring per
  * thread. */
 #pragma once
 
@@ -19,14 +19,13 @@ struct ring_read {
  * every result. One read, or a thread that could get no ring, is served by pread. */
 void ring_read_all(struct ring_read *reads, size_t n);
 
-/* Part of a mapping of a file, from a page's start, at most 1 MiB of 4 KiB pages. */
+/* A page-aligned part of a file's mapping, at most 1 MiB of 4 KiB pages. */
 struct ring_area {
 	void *addr;
 	size_t len;
-	int result; /* out: 0 or -errno (-EFAULT: not to be had, -EINVAL: the kernel is older
-		       than 5.14) */
+	int result; /* out: 0 or -errno (-EFAULT: unreadable, -EINVAL: before Linux 5.14) */
 };
 
-/* Have all n areas read in and mapped, and wait for it: those that take I/O are submitted together.
- * Always fills every result, never raises a signal. */
+/* Read in and map all n areas, and wait for it; areas that need I/O are submitted together. Always
+ * fills every result, never raises a signal. */
 void ring_populate_all(struct ring_area *areas, size_t n);

@@ -9,15 +9,15 @@
 
 struct worker;
 
-/* Start a thread that runs fn until that returns; it has the attributes and the signal mask of any
- * other of this process. fn may call the others here with its worker as soon as it runs, which may
- * be before *ret is set. 0 or -errno. */
+/* Start a thread that runs fn until fn returns, with the usual attributes and signal mask of this
+ * process. The thread may call the functions below with its worker as soon as it runs, perhaps
+ * before *ret is set. 0 or -errno. */
 int worker_start(void (*fn)(struct worker *me, void *arg), void *arg, struct worker **ret);
-/* In the thread: sleep until that time of clock_ms, or until worker_wake was called since the last
- * sleep ended. False: it is to end. */
+/* In the thread: sleep until that time of clock_ms, or until worker_wake, including one since the
+ * last sleep ended. False: the thread must end. */
 bool worker_wait(struct worker *me, int64_t until_ms);
-/* May be called under any lock. NULL: nothing. */
+/* May be called under any lock. NULL: does nothing. */
 void worker_wake(struct worker *w);
-/* Wake the thread, wait for its end and free it: call it with no lock that the thread takes. NULL:
- * nothing. */
+/* Wake the thread, wait for its end and free it; call it without any lock that the thread takes.
+ * NULL: does nothing. */
 void worker_stop(struct worker *w);
