@@ -91,7 +91,7 @@ static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t ui
 	return mode_xattr_store(fd, t->upper->override, &st);
 }
 
-/* Change a mode that is stored in an attribute. The filesystem limits the grants of an access ACL
+/* Change a mode that is stored in an attribute. The file system limits the grants of an access ACL
  * by the real mode. So with such an ACL a change of the mode in the attribute also changes the real
  * mode, and the reverse. The owner's bits are independent of the ACL, and the server may need them
  * to open the file. */
@@ -402,7 +402,7 @@ static bool has_selinux(void)
 	return k == 2;
 }
 
-/* The ACL in the filesystem has the real mode. Where the mode is stored in an attribute, put that
+/* The ACL in the file system has the real mode. Where the mode is stored in an attribute, put that
  * one into the ACL. */
 static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *value, size_t size)
 {

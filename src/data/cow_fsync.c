@@ -34,8 +34,8 @@ int cow_fsync_step(struct union_fs *t, struct inode *i, int fd, bool data_only)
 	pending = mapfile_pending(t->map, id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
-	/* One sync is enough if the backing filesystem's extents survive only with their data: they
-	 * are the second copy of the map. */
+	/* One sync is enough if the backing file system's extents survive only with their data:
+	 * they are the second copy of the map. */
 	r = mapfile_commit_since(t->map, id, change,
 				 pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
 	/* The file became an ordinary one meanwhile. */

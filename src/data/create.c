@@ -82,7 +82,7 @@ static void inherit(struct union_fs *t, struct making *m)
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
-	/* With a default ACL the backing filesystem computes the mode itself. */
+	/* With a default ACL the backing file system computes the mode itself. */
 	if (!m->has_acl && !S_ISLNK(m->mode))
 		m->mode &= ~m->args->umask;
 	if (m->inherited != (gid_t)-1) {
@@ -99,7 +99,7 @@ static mode_t real_mode(const struct making *m)
 	return m->has_acl ? mode_xattr_acl_mode(m->mode) : mode_xattr_real_mode(m->mode);
 }
 
-/* A filesystem mounted inside the upper may give new files another owner. open(2) then refuses the
+/* A file system mounted inside the upper may give new files another owner. open(2) then refuses the
  * quiet flag with EPERM, after it has made the file. If the file existed before, the error is not
  * EPERM. */
 static int make_file(const struct union_fs *t, int dirfd, const char *name, mode_t mode)

@@ -28,8 +28,8 @@ int partial_mark_make_copy(struct union_fs *t, struct inode *i, int fd,
 			   const struct partial_mark_copy *c);
 /* Write a mark, after its seal if it has a path. Without a path the lower file is the one at the
  * file's own place, which the same users may read. The path is in both attributes, which may exceed
- * the room of a filesystem: 4 KiB for all attributes on ext4. A mark that is trusted without a seal
- * (is_covered) is then written without one. 0 or -errno. */
+ * the room of a file system: 4 KiB for all attributes on ext4. A mark that is trusted without a
+ * seal (is_covered) is then written without one. 0 or -errno. */
 int partial_mark_write(const struct whiteout_style *style, int fd, const struct partial_xattr *m,
 		       bool is_covered);
 /* Guard a file that has its mark. 0 or -errno; partial_mark_needs_no_guard tells errors after which

@@ -223,7 +223,7 @@ static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_
 
 	if (n < 0)
 		return n;
-	/* On a remote filesystem the stat below is a round trip, and its answer is not needed. */
+	/* On a remote file system the stat below is a round trip, and its answer is not needed. */
 	if (source_is_plain(top) && (i->has_upper || !top->layer->is_mappable))
 		return -EAGAIN;
 	n = source_is_plain(top) ? clip_plain(top, len, off) : clip_partial(t, i, len, off);

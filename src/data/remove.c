@@ -129,7 +129,7 @@ void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, b
 	upper_let_go(t, i);
 }
 
-/* Replace the upper entry by a whiteout, in one step if the filesystem can. */
+/* Replace the upper entry by a whiteout, in one step if the file system can. */
 static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, char temp[32])
 {
 	char white[32];

@@ -66,10 +66,11 @@ static int make(struct union_fs *t, struct inode *parent, const struct create_ar
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, st);
 		fd = openat(dirfd, ".", flags | upper_quiet_flag(t), mode & 0777);
-		/* A filesystem mounted inside the upper may give new files another owner. */
+		/* A file system mounted inside the upper may give new files another owner. */
 		if (fd < 0 && errno == EPERM)
 			fd = openat(dirfd, ".", flags, mode & 0777);
-		/* A filesystem without O_TMPFILE takes this for opening a directory for writing. */
+		/* A file system without O_TMPFILE takes this for opening a directory for
+		 * writing. */
 		if (fd < 0)
 			r = errno == EISDIR ? -EOPNOTSUPP : -errno;
 	}

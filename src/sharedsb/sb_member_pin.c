@@ -25,7 +25,7 @@ uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number)
 }
 
 /* NULL: there is none. Waits for a member that is being opened again, by a next server or for a
- * snapshot, as a program waits for a filesystem that does not answer. */
+ * snapshot, as a program waits for a file system that does not answer. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
 {
 	struct sb_member *c;

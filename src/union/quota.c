@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The sum is that of st_blocks of each object as last seen, plus the map file's. An object is read
- * after each operation that changes it. Later changes by the filesystem itself are at most some
+ * after each operation that changes it. Later changes by the file system itself are at most some
  * blocks per file: ext4, XFS and btrfs all count delayed allocations.
  *
  * XFS, though, preallocates for a growing file, up to twice its size, and takes that back at its
@@ -38,7 +38,7 @@ struct quota {
 	int rootfd;
 	dev_t dev;
 	uint64_t max_bytes, max_inodes;
-	bool is_speculative; /* the filesystem preallocates past the end of a file */
+	bool is_speculative; /* the file system preallocates past the end of a file */
 
 	mutex_t lock;
 	GUARDED_BY(lock) struct htab charges;

@@ -189,7 +189,7 @@ int upper_pin(struct union_fs *t, struct inode *i)
 {
 	int fd = fd_cache_pin(&i->src.fd);
 
-	/* A rename may have changed the backing filesystem but not yet the names in memory. Then
+	/* A rename may have changed the backing file system but not yet the names in memory. Then
 	 * the name leads elsewhere for a moment, and a later attempt succeeds. */
 	for (int attempt = 0; fd < 0 && attempt < UPPER_OPEN_TRIES; attempt++) {
 		if (attempt > 8)

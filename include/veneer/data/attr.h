@@ -58,7 +58,7 @@ void attr_change_end(struct inode *i);
  * -errno. */
 int attr_protection(struct union_fs *t, struct inode *i);
 
-/* Attributes of union filesystems are hidden (-ENODATA); setting or removing one is -EPERM. */
+/* Attributes of union file systems are hidden (-ENODATA); setting or removing one is -EPERM. */
 ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, void *value,
 		      size_t size);
 int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const void *value,

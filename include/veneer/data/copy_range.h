@@ -8,7 +8,7 @@
  * attributes take 4 KiB on ext4 and 130 to 260 us, the time of copying 64 KiB. */
 #define COPY_RANGE_REFERENCE_MIN (64 * 1024)
 
-/* Copy up to len bytes. The backing filesystems copy, and share extents if they can, wherever the
+/* Copy up to len bytes. The backing file systems copy, and share extents if they can, wherever the
  * map needs no record. Takes the locks of both inodes and copies `to` up. Returns the bytes copied;
  * fewer than len also when the copy took long, 0 at the end of `from`. -errno if nothing was
  * copied; -EINVAL for overlapping ranges of one file. */

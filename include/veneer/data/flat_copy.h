@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flat copies: all bytes of a partial file of a lower layer in one nameless file on that layer's
- * filesystem (source_flat.h). The kernel then reads it without the server, from pages that all
+ * file system (source_flat.h). The kernel then reads it without the server, from pages that all
  * mounts of these layers share. The copy ends with the last mount that uses it: a crash leaves
  * nothing, and no other process can have written it. */
 #pragma once

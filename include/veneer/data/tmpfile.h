@@ -6,7 +6,7 @@
 #include "veneer/data/create.h"
 
 /* Make a nameless regular file in directory parent. Counts one kernel lookup on *ret. Its
- * descriptor is held until the file has a name. 0; -EOPNOTSUPP if the upper's filesystem has no
+ * descriptor is held until the file has a name. 0; -EOPNOTSUPP if the upper's file system has no
  * such files; -EROFS; other -errno. */
 int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create_args *args,
 		   struct inode **ret, struct stat *ret_st);

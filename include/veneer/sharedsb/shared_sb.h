@@ -24,7 +24,7 @@ int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void
 int shared_sb_estale_fd(const struct shared_sb *g);
 /* Free it; its session must not be served, and it has no members. */
 void shared_sb_free(struct shared_sb *g);
-/* Set the device of its filesystem, before it is started. */
+/* Set the device of its file system, before it is started. */
 void shared_sb_note_device(struct shared_sb *g, unsigned dev_major, unsigned dev_minor);
 /* As session_start, for the whole superblock. The caller owns the session and frees it before the
  * superblock. */

@@ -50,7 +50,7 @@ struct union_fs {
 	bool has_no_redirects; /* directories merged with a lower one cannot be renamed */
 	bool is_volatile;
 	bool has_static_nlink;
-	/* -o atime: reads update access times in the upper as its filesystem decides */
+	/* -o atime: reads update access times in the upper as its file system decides */
 	bool keeps_atime;
 	_Atomic uint64_t work_seq; /* next temporary name in workfd */
 	struct inode *root;
