@@ -58,7 +58,7 @@ int cow_blocks_settle_clip(struct inode *i, uint64_t size)
 
 /* Settle the clip before the file grows. The short length may be on disk already, after a crash or
  * a sync(2) that bypasses the server. The new length may reach the disk before the record of the
- * cut does. A crash would then show the lower file's bytes instead of the written ones. */
+ * cut does. A crash would then bring back bytes of the lower file that were cut off on the disk. */
 int cow_blocks_settle_growth(const struct cow_file *f)
 {
 	struct inode *i = f->inode;

@@ -72,9 +72,9 @@ int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 	return r ?: error;
 }
 
-/* The kernel reports a writeback error once per open file, and all writers share the server's. A
- * sync of our own would consume the error, and the next fsync of a program would succeed. So until
- * a program was told, nothing of the file is committed here. */
+/* The kernel reports a writeback error once per open file, and all writers share the server's. An
+ * unasked sync would consume the error, and the next fsync of a program would succeed. So until a
+ * program was told, nothing of the file is committed here. */
 int cow_fsync_unasked(struct union_fs *t, struct inode *i)
 {
 	return i->sync_error ?: sync_inode(t, i, true);

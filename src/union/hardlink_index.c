@@ -34,7 +34,7 @@ struct inodes {
 
 struct hardlink_index {
 	mutex_t scan_lock; /* one scan at a time; held during it */
-	mutex_t lock; /* innermost; held over no call */
+	mutex_t lock; /* never held over I/O; only the inode table's lock is taken in it */
 	/* entries that share their file with others, sorted by by_number(); constant once
 	 * published */
 	struct image_entry **index;
@@ -285,7 +285,7 @@ static bool is_directory(const struct lookup_state *s)
 					: s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
 }
 
-/* Step into a directory of the mount; referenced. -ENOENT: there is none of that name. */
+/* Step into a directory of the mount; referenced. -ENOENT: no directory has that name. */
 static int step_down(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode *i;

@@ -178,8 +178,8 @@ static void drop_name_locked(struct union_fs *t, struct inode *parent, const cha
 		return;
 	i = n->inode;
 	i->refs++;
-	/* Its slot must not be free while that of the child names it: the server may die in
-	 * between. */
+	/* The directory's slot must not be free while the child's slot names it: the server may die
+	 * in between. */
 	parent->refs++;
 	inode_remove_name_locked(t, n, free_list);
 	orphan_check_locked(t, i, path);

@@ -363,7 +363,7 @@ static void hold(struct union_fs *t, const struct held *h)
 	if (!s->upper_ino && fstat(h->fd, &st) == 0) {
 		s->upper_ino = st.st_ino;
 		htab_remove(&t->inodes->unresolved, &i->by_lower);
-		/* This cannot fail: the bucket was in use before. */
+		/* This cannot fail: the table has buckets. */
 		(void)inode_list_unresolved(t, i);
 	}
 	fd_cache_fill(&i->src.fd, h->fd);

@@ -63,7 +63,7 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 	unlist_unresolved_locked(t, i);
 	if (f->is_linked_below &&
 	    htab_insert(&t->inodes->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
-		/* This cannot fail: the bucket was in use before. */
+		/* This cannot fail: the table has buckets. */
 		if (was_listed)
 			(void)htab_insert(&t->inodes->unresolved, &i->by_lower,
 					  inode_unresolved_key(s));

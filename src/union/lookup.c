@@ -12,9 +12,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* -EAGAIN: the entry changed meanwhile. The kernel does not lock a name during its lookup: copy-up
- * makes upper entries of a file's other names, and the search for these names looks up
- * directories. */
+/* -EAGAIN: the entry changed meanwhile. The kernel does not keep a name from changing during its
+ * lookup: copy-up makes upper entries of a file's other names, and the search for these names looks
+ * up directories. */
 static int enter_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode_found found;

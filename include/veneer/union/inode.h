@@ -76,8 +76,8 @@ struct union_fs {
 	/* on_own is also called for each PROMOTE_POLICY_WRITES writes of a partial file. Constant
 	 * while requests are answered. */
 	bool tells_written;
-	/* And for each write whose number is a power of two, if starts of the image write the file
-	 * (image_entry). Likewise constant. */
+	/* on_own is also called for each write of such a file whose number is a power of two, if
+	 * starts of the image write the file (image_entry). Likewise constant. */
 	bool completes_expected;
 
 	/* Called when a copy-up has changed the change time of an inode: of the copied inode, also
