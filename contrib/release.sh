@@ -114,7 +114,7 @@ version=$(sed -n "s/^  version: '\(.*\)',$/\1/p" meson.build)
 [ -n "$version" ] || die "meson.build names no version"
 arch=$(uname -m)
 name=veneer-$version-$arch-linux
-day=$(sed -n "s/^## $version (\(.*\))$/\1/p" CHANGELOG.md)
+day=$(sed -n "s/^## \[$version\] - \(.*\)$/\1/p" CHANGELOG.md)
 : "${SOURCE_DATE_EPOCH:=$(date -u -d "${day:?CHANGELOG.md does not have $version}" +%s)}"
 export SOURCE_DATE_EPOCH LC_ALL=C
 mkdir -p "${1:-dist}"

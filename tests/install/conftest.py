@@ -24,6 +24,15 @@ def run(*command, **more):
     return done.stdout
 
 
+def pages_for_callers():
+    """What every package has of contrib/, as paths below its prefix."""
+    pages = {f"share/doc/veneer/contrib/{caller}/README.md" for caller in ("containerd", "docker", "kubernetes", "podman")}
+    linked = {f"share/doc/veneer/contrib/docker/{path.name}" for path in (REPOSITORY / "contrib/docker").iterdir()}
+    return pages | linked | {
+        "share/doc/veneer/contrib/podman/flatten-store.sh", "share/doc/veneer/contrib/containerd/flatten-snapshots.sh",
+        "bin/veneer-flatten-store", "bin/veneer-flatten-snapshots", "share/veneer/grafana/veneer.json"}
+
+
 def copy_of_sources(target):
     """The files that git knows or would take, as a release has them."""
     listed = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)

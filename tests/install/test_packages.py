@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cleanroot import Root
-from conftest import REPOSITORY, copy_of_sources, run
+from conftest import REPOSITORY, copy_of_sources, pages_for_callers, run
 
 SPEC = REPOSITORY / "contrib/rpm/veneer.spec"
 MACROS = REPOSITORY / "tests/install/macros.fedora"
@@ -15,6 +15,13 @@ MACROS = REPOSITORY / "tests/install/macros.fedora"
 
 def tool(name):
     return pytest.mark.skipif(not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin"), reason=f"there is no {name}")
+
+
+@pytest.mark.parametrize("name", ["debian/control", "contrib/rpm/veneer.spec", "contrib/alpine/APKBUILD"])
+def test_a_package_names_no_address_that_was_made_up(name):
+    """RFC 2606 has names that are nobody's: good for a maintainer that a format demands, not for a page to visit."""
+    named = re.findall(r"^(?:Homepage|Vcs-\w+|URL|url)\s*[:=]\s*(.*)$", (REPOSITORY / name).read_text(), re.M)
+    assert not [address for address in named if re.search(r"\.(?:example|invalid|test|localhost)\b|\bexample\.", address)]
 
 
 # ---- RPM, Alpine ----
@@ -110,6 +117,7 @@ def test_an_rpm_has_what_meson_installs(rpms, unpacked):
     assert wanted <= ours | other and not ours & other
     assert {name.rpartition("/")[2] for name in other} == {"fuse-overlayfs", "fuse-overlayfs.1"}
     assert {"LICENSE", "README.md", "CHANGELOG.md"} <= {name.rpartition("/")[2] for name in ours}
+    assert {f"/usr/{name}" for name in pages_for_callers()} <= ours
     about = run("rpm", "-qp", "--provides", "--conflicts", *rpms.glob("*/veneer-fuse-overlayfs-*.rpm"))
     assert "fuse-overlayfs = 1." in about
 
@@ -172,6 +180,19 @@ def test_debian_knows_every_library_that_meson_wants():
 def test_lintian_finds_nothing(packages):
     said = run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", next(packages.glob("*.changes")))
     assert not re.search(r"^[EW]:", said, re.M), said
+
+
+@pytest.mark.slow
+def test_a_deb_has_the_pages_for_callers(packages):
+    """Under their names, so that the links among them lead somewhere: none is compressed."""
+    (package,) = packages.glob("veneer_*.deb")
+    listed = run("dpkg-deb", "--contents", package).splitlines()
+    names = {re.sub(r" -> .*", "", line).split(" ./")[1]: line for line in listed}
+    assert {f"usr/{name}" for name in pages_for_callers()} <= set(names)
+    assert {"usr/share/doc/veneer/README.md", "usr/share/doc/veneer/CHANGELOG.md"} <= set(names)
+    for script in ("podman/flatten-store", "containerd/flatten-snapshots"):
+        leads_to = names[f"usr/share/doc/veneer/contrib/{script}.sh"].partition(" -> ")[2]
+        assert leads_to == f"../../../../../bin/veneer-{script.partition('/')[2]}"
 
 
 @pytest.mark.slow

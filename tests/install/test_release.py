@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import REPOSITORY, copy_of_sources, run
+from conftest import REPOSITORY, copy_of_sources, pages_for_callers, run
 
 # Command line, mounts of an own process, and of a server that is started from the file that is linked statically.
 _SMOKE = [
@@ -48,6 +48,16 @@ def test_what_is_in_it(unpacked):
         installed = (unpacked / "lib/systemd" / unit.parent.name / unit.name).read_text()
         assert installed == unit.read_text().replace("/usr/bin/veneer", "/usr/local/bin/veneer")
     assert not [path for path in unpacked.rglob("*") if path.stat().st_mode & 0o022]
+
+
+def test_pages_for_callers_are_in_it_and_their_links_lead_somewhere(unpacked):
+    for name in pages_for_callers():
+        assert (unpacked / name).is_file() and (unpacked / name).stat().st_size > 0, name
+    for page in (unpacked / "share/doc/veneer/contrib").glob("*/README.md"):
+        targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+        assert all((page.parent / target).exists() for target in targets), page
+    script = unpacked / "share/doc/veneer/contrib/podman/flatten-store.sh"
+    assert script.resolve() == (unpacked / "bin/veneer-flatten-store").resolve() and os.access(script, os.X_OK)
 
 
 def test_the_program_needs_no_library(unpacked):

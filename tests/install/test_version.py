@@ -12,7 +12,7 @@ def version():
 
 
 @pytest.mark.parametrize("name, pattern", [
-    ("CHANGELOG.md", r"^## ([\d.]+) "),
+    ("CHANGELOG.md", r"^## \[([\d.]+)\] "),
     ("debian/changelog", r"\Aveneer \(([\d.]+)\) "),
     ("contrib/rpm/veneer.spec", r"^Version: +(.*)$"),
     ("contrib/rpm/veneer.spec", r"^%changelog\n\*.* - ([\d.]+)-\d+$"),
@@ -23,7 +23,7 @@ def test_the_same_version_everywhere(name, pattern):
 
 
 def test_the_day_of_the_version_is_that_of_the_changelog():
-    day = re.search(r"^## [\d.]+ \((\d{4}-\d\d-\d\d)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)[1]
+    day = re.search(r"^## \[[\d.]+\] - (\d{4}-\d\d-\d\d)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)[1]
     debian = re.search(r"^ -- .*>  (.*)$", (REPOSITORY / "debian" / "changelog").read_text(), re.M)[1]
     rpm = re.search(r"^%changelog\n\* (\w+ \w+ \d+ \d+) ", (REPOSITORY / "contrib/rpm/veneer.spec").read_text(), re.M)[1]
     assert run("date", "-u", "-d", debian, "+%F").strip() == day
