@@ -44,6 +44,8 @@ def test_what_is_in_it(unpacked):
     for link in ["bin/fuse-overlayfs", "sbin/mount.veneer", "sbin/umount.veneer", "sbin/umount.fuse", "sbin/umount.fuse.fuse-overlayfs",
                  "share/man/man1/fuse-overlayfs.1"]:
         assert (unpacked / link).resolve().name.startswith("veneer"), link
+    for program in [*(unpacked / "bin").iterdir(), *(unpacked / "sbin").iterdir()]:
+        assert list((unpacked / "share/man").glob(f"man[18]/{program.name}.[18]")), f"{program.name} has no page"
     for unit in (REPOSITORY / "contrib/systemd").glob("[su]*/*"):
         installed = (unpacked / "lib/systemd" / unit.parent.name / unit.name).read_text()
         assert installed == unit.read_text().replace("/usr/bin/veneer", "/usr/local/bin/veneer")
