@@ -47,12 +47,17 @@ def headings_raised(lines):
         yield line[1:] if line.startswith("##") and not is_code else line
 
 
+def underscores_kept(text):
+    """Of two in a word lowdown makes italics; no page means that."""
+    return re.sub(r"```.*?```|`[^`]*`|(?<=\w)_(?=\w)", lambda m: r"\_" if m[0] == "_" else m[0], text, flags=re.S)
+
+
 def main():
     lowdown, version, source, output = sys.argv[1:]
     with open(source, encoding="utf-8") as page:
         title, *lines = page.read().split("\n")
     name, section = re.fullmatch(r"# ([\w.-]+)\((\d)\)", title).groups()
-    text = "\n".join(headings_raised(without_tables(lines)))
+    text = underscores_kept("\n".join(headings_raised(without_tables(lines))))
     roff = subprocess.run([lowdown, "-s", "-tman", "--out-no-smarty", "-M", f"title={name.upper()}", "-M", f"section={section}",
                            "-M", f"source=veneer {version}"], input=text, stdout=subprocess.PIPE, check=True, encoding="utf-8")
     with open(output, "w", encoding="utf-8") as page:

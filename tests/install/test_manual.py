@@ -46,4 +46,5 @@ def test_dashes_tables_and_markup_come_out(unpacked):
     assert re.search(r"^ +--prometheus", text, re.M)
     assert re.search(r"^ +upperdir=DIR \(default: none\)$", text, re.M)
     assert re.search(r"^ +lowerdir=A\[:B\.\.\.\] \(required\)$", text, re.M)
+    assert re.search(r"^ +FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT$", text, re.M) and "name_to_handle_at(2)" in text
     assert "|---" not in text and "**" not in text and "`" not in text
