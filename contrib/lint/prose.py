@@ -168,7 +168,7 @@ def _worst(sentences: list[Sentence], name: str) -> Sentence:
 def check_prose(tree: Tree) -> list[Finding]:
     path = tree.root / CEILINGS
     settings = tomllib.loads(path.read_text())
-    goal, ceilings, found = settings["goal"], settings["ceiling"], []
+    goal, ceilings, found = settings["goal"], settings.get("ceiling", {}), []
     measured = {directory: (sentences, measure(sentences)) for directory, sentences in by_directory(tree).items()}
     for directory, (sentences, values) in measured.items():
         for name, text in MEASURES.items():
