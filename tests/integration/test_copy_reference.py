@@ -57,14 +57,15 @@ def is_reference(upper, name):
     return ATTR in os.listxattr(path) and os.getxattr(path, ATTR)[1] == 3
 
 
-def check(stack, upper=None, lowers=None):
-    """Once no mount has the upper any more."""
+def check(stack, upper=None, lowers=None, was_killed=False):
+    """Once no mount has the upper any more. was_killed: a server may have died between an entry and its file's mark."""
     for _ in range(100):
         done = layers.check(stack.program, upper or stack.upper, lowers or stack.lowers)
         if "in use by a mount" not in done.stderr:
             break
         time.sleep(0.05)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    is_harmless = was_killed and all(line.endswith("of no use, and harmless") for line in done.stdout.splitlines())
+    assert (0 if is_harmless else done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 # ---- what is copied ----
@@ -737,7 +738,7 @@ def test_copies_go_on_while_servers_die(stack, shared, option):
             want[k * 10_000:k * 10_000 + 3] = b"own"
         assert (m / f"b{k}").read_bytes() == want, k
     linux.umount(m)
-    check(stack, place.upper, [stack.lower()])
+    check(stack, place.upper, [stack.lower()], was_killed=True)
 
 
 def test_what_is_open_and_nameless_is_found_by_the_next_server(stack, shared):
