@@ -15,14 +15,14 @@ LINT_PREFIX=${VENEER_LINT_PREFIX:-/usr/local/lib/veneer/lint}
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
 BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev nettle-dev lowdown fuse3)
+CORE_PACKAGES=(
+	libcmocka-dev python3 python3-pytest python3-yaml attr acl strace procps util-linux mount passwd make e2fsprogs git
+	busybox-static libcap2-bin uidmap podman conmon crun clang python3-venv shellcheck universal-ctags
+)
 TEST_PACKAGES=(
-	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
-	attr acl strace procps util-linux mount passwd make e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
-	python3-prometheus-client curl tmux systemd
-	podman conmon crun buildah docker.io containerd runc uidmap libcap2-bin slirp4netns fuse-overlayfs clang
-	man-db groff-base binutils fish zsh rpm debootstrap
-	python3-venv shellcheck universal-ctags postgresql skopeo docker-registry
-	mkdocs mkdocs-material chromium faketime
+	python3-matplotlib xfsprogs btrfs-progs fio stress-ng sqlite3 python3-prometheus-client curl tmux systemd
+	buildah docker.io containerd runc slirp4netns fuse-overlayfs skopeo docker-registry
+	man-db groff-base binutils fish zsh rpm debootstrap postgresql mkdocs mkdocs-material chromium faketime
 )
 # A hundred and thirty with those that they need.
 SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
@@ -38,15 +38,16 @@ CARGO_MIN=1.85
 usage()
 {
 	cat <<-END
-	usage: contrib/setup.sh [--tests] [--slow] [--bench] [--musl] [--arm64]
-	  --tests   also install what the tests use
+	usage: contrib/setup.sh [--core] [--tests] [--slow] [--bench] [--musl] [--arm64]
+	  --core    also install what \`contrib/test.sh\` uses without arguments
+	  --tests   also install what all tests use
 	  --slow    also install what those of the part slow use beside that
 	  --bench   also install what the benchmarks use beside that
 	  --musl    also build what a program with musl in it is linked with, into $MUSL_PREFIX
 	  --arm64   also get what a program for arm64 is linked with, into $ARM64_PREFIX, and what runs it here
 	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
 	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
-	             VENEER_LINT_PREFIX, where --tests puts the tools of contrib/lint/requirements.txt
+	             VENEER_LINT_PREFIX, where --core puts the tools of contrib/lint/requirements.txt
 	             (now $LINT_PREFIX; contrib/lint/lint.py must be given the same)
 	             VENEER_MUSL_PREFIX, likewise for --musl, where cross.ini is for meson setup --cross-file
 	             VENEER_ARM64_PREFIX, likewise for --arm64; meson's -Dfuse_prefix is its usr
@@ -485,11 +486,12 @@ provide_fuse()
 
 main()
 {
-	local arg with_tests='' with_slow='' with_bench='' with_musl='' with_arm64=''
+	local arg with_core='' with_tests='' with_slow='' with_bench='' with_musl='' with_arm64=''
 
 	for arg in "$@"; do
 		case "$arg" in
-		--tests) with_tests=1 ;;
+		--core) with_core=1 ;;
+		--tests) with_core=1 with_tests=1 ;;
 		--slow) with_slow=1 ;;
 		--bench) with_bench=1 ;;
 		--musl) with_musl=1 ;;
@@ -502,11 +504,13 @@ main()
 		die "installs with apt only; elsewhere see 'What the build needs' in doc/INSTALL.md"
 	install_missing "${BUILD_PACKAGES[@]}"
 	provide_fuse
+	if [ -n "$with_core" ]; then
+		install_missing "${CORE_PACKAGES[@]}" ${with_tests:+"${TEST_PACKAGES[@]}"}
+		provide_lint
+	fi
 	if [ -n "$with_tests" ]; then
-		install_missing "${TEST_PACKAGES[@]}"
 		install_docker_client
 		install_clang_runtime
-		provide_lint
 	fi
 	if [ -n "$with_slow" ]; then
 		install_missing "${SLOW_PACKAGES[@]}"

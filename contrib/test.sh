@@ -13,6 +13,9 @@ usage()
 {
 	cat <<-END
 	usage: contrib/test.sh [PART...]
+	  core         each behaviour once, in the default mode: lint, unit, mounts by a shared server (a quarter of them as an
+	               ordinary user), a power cut, killed servers, Podman; without arguments this
+	  full         every part below but slow
 	  lint         the rules of the house that a program can check, and that it sees each violation
 	  minimal      a build by clang without the optional parts: unit tests, what a mount does beside them, Podman
 	  unit         the modules by themselves, and every fuzzer's corpus
@@ -30,7 +33,7 @@ usage()
 	  bench        the benchmark's own parts, and a short run of it (root only)
 	  install      what is installed: archive, packages, completions, manual pages, mount(8) (root only)
 	  slow         what the parts above leave out because it takes minutes
-	  all          every part; without arguments every part but slow
+	  all          every part
 	Up to $UNSTEADY_MAX failed tests of a part (not of unit, crash and fault) run once more by themselves. One that passes
 	then is printed as unsteady, with its first failure, and counts as passed: it is a fault, of the test or of veneer.
 	END
@@ -153,20 +156,7 @@ bring()
 	read_there "$1" >"$results/${1##*/}" 2>/dev/null || rm -f "$results/${1##*/}"
 }
 
-# pytest_part NAME DIRECTORY [PYTEST-ARGUMENT...]
-pytest_part()
-{
-	local name=$1 dir=$2
-
-	shift 2
-	if ! ls "$dir"/test_*.py >/dev/null 2>&1; then
-		say "$name: no tests in $dir"
-		return 0
-	fi
-	run_pytest "$name" "$dir" "$@"
-}
-
-# run_pytest NAME PYTEST-ARGUMENT...
+# run_pytest NAME PYTEST-ARGUMENT...: a part that finds no test fails (of those named -slow some have none).
 run_pytest()
 {
 	local name=$1 status=0 place file
@@ -203,35 +193,12 @@ once_more()
 	fi
 }
 
-# integration_parts NAME PYTEST-ARGUMENT...: directly, and as root also in a user namespace.
-integration_parts()
-{
-	local name=$1
-
-	shift
-	pytest_part "$name" tests/integration "$@"
-	if [ "$(id -u)" = 0 ]; then
-		pytest_part "$name-rootless" tests/integration --rootless "$@"
-	fi
-}
-
 # Where it matters that the server has no privileges at all: a mode binds it (owner_mode, create, link, rename, unlink,
 # open_files, truncate, setattr, times, lower_changed, promote, check), whiteouts are files (whiteout, layers, lookup), few
 # attributes can be set (xattr), fusermount3 mounts (command_line, mount_refused, subcommands); and every call by type and mode
 # (posix_table). The rest is slow.
 PLAIN_FILES=(owner_mode create link rename unlink open_files truncate setattr times lower_changed promote check whiteout layers
 	lookup xattr command_line mount_refused subcommands posix_table)
-
-# plain_part NAME PYTEST-ARGUMENT...: as an ordinary user without privileges, by fusermount3.
-plain_part()
-{
-	local name=$1
-
-	shift
-	if [ "$(id -u)" = 0 ]; then
-		run_pytest "$name" --plain "$@"
-	fi
-}
 
 # What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
 SERVER_FILES=(call_budget command_line concurrency copy_on_write differential differential_snapshots fsync hard_links layers moves open_files rename
@@ -245,21 +212,12 @@ SHARE_FILES=(concurrency differential hard_links identity layers open_files posi
 WRITEBACK_FILES=(bad_input copy_on_write copy_range differential direct fallocate fsync mmap open_files seek setid times
 	truncate write writeback)
 
-# server_part NAME PYTEST-ARGUMENT...: mounts by one shared server.
-server_part()
-{
-	local name=$1
-
-	shift
-	run_pytest "$name" --mode=server "$@"
-}
-
 # Its tests seed one violation of each rule.
 test_lint()
 {
 	build_plain || return 0
 	part lint "$PYTHON" contrib/lint/lint.py --build build --xml "$results/lint.xml" || :
-	pytest_part lint-rules tests/lint
+	run_pytest lint-rules tests/lint
 }
 
 test_unit()
@@ -271,6 +229,27 @@ test_unit()
 # unit tests and main as well; the part fuzz has it compile the optional parts.
 MINIMAL_FILES=(copy_on_write hard_links layers rename truncate unlink whiteout write xattr)
 
+# Behaviour that privileges change; the others run as root. What takes long by itself is in tests/integration/not_core.txt.
+CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layers posix_table acl copy_reference)
+
+# The modes in which a server serves one mount, keeps no writes and shares no pages belong to the other parts, with all
+# parameters of each test.
+test_core()
+{
+	local rootless=("${CORE_ROOTLESS[@]/#/tests/integration/test_}") file others=()
+
+	rootless=("${rootless[@]/%/.py}")
+	build_plain || return 0
+	for file in tests/integration/test_*.py; do
+		is_in "$file" "${rootless[@]}" || others+=("$file")
+	done
+	run_pytest core --core "${others[@]}" -m "not slow and not large"
+	[ "$(id -u)" = 0 ] || return 0
+	run_pytest core-rootless --core "${rootless[@]}" -m "not slow and not large" --rootless
+	run_pytest crash-core tests/crash/test_power_cut.py -m "not slow" -k "test_random_writes_with_fsync and sent"
+	VENEER_BIN_DIR=$PWD/build run_pytest callers-core tests/callers/test_podman.py -m "not slow" -k test_containers_of_one_image_are_apart
+}
+
 test_minimal()
 {
 	local files=("${MINIMAL_FILES[@]/#/tests/integration/test_}")
@@ -278,7 +257,7 @@ test_minimal()
 	CC=$(command -v clang || echo cc) built minimal build-minimal -Dprefetch=disabled -Dsharedsb=disabled -Dmetrics=disabled -Darchive=disabled || return 0
 	part minimal-libraries bash -c '! ldd build-minimal/veneer | grep -E "sqlite3|archive|microhttpd"' || :
 	meson_part unit-minimal unit build-minimal
-	VENEER_BIN=$PWD/build-minimal/veneer server_part integration-minimal "${files[@]/%/.py}" -m "not slow and not large"
+	VENEER_BIN=$PWD/build-minimal/veneer run_pytest integration-minimal "${files[@]/%/.py}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
 		VENEER_BIN_DIR=$PWD/build-minimal run_pytest callers-minimal tests/callers/test_podman.py -m "not slow"
 	fi
@@ -311,14 +290,14 @@ asan_part()
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$place/sanitizer \
 	LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$place/sanitizer \
-		pytest_part "$name" tests/integration -m "not slow and not large" "$@"
+		run_pytest "$name" tests/integration -m "not slow and not large" "$@"
 }
 
 test_asan()
 {
 	build_asan || return 0
 	meson_part unit-asan unit build-asan --setup asan
-	asan_part integration-asan
+	asan_part integration-asan --mode=standalone
 }
 
 build_tsan()
@@ -343,28 +322,32 @@ test_tsan()
 {
 	build_tsan || return 0
 	meson_part unit-tsan unit build-tsan --setup tsan --no-suite fuzz --no-suite traced
-	tsan_part concurrency-tsan tests/integration/test_concurrency.py -m "not slow and not large"
-	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large" --mode=server
+	tsan_part concurrency-tsan tests/integration/test_concurrency.py --mode=standalone -m "not slow and not large"
+	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large"
 }
 
 # Of what root runs, that which a sanitizer makes otherwise: memory, counts of system calls, how fast what comes after what,
-# crashes, and what is large. In CI the part asan runs all of it; the rest is slow.
+# crashes, and what is large.
 ROOT_FILES=(big_tree call_budget concurrency cpu_latency fio fsync killed_server killed_server_hard learning life limits map_ahead passthrough
 	passthrough_switch passthrough_upper promote quota stress takeover writeback)
 
+# The part asan runs each test with all parameters, as root with a server for each mount. The other modes run each test once;
+# with all parameters they belong to the part slow.
 test_integration()
 {
 	local plain_files=("${PLAIN_FILES[@]/#/tests/integration/test_}")
 	local root_files=("${ROOT_FILES[@]/#/tests/integration/test_}")
 
 	build_plain || return 0
-	if is_in asan "${PARTS[@]}" && [ -n "${CI:-}" ] && [ "$(id -u)" = 0 ]; then
-		pytest_part integration "${root_files[@]/%/.py}" -m "not slow"
-		pytest_part integration-rootless tests/integration --rootless -m "not slow"
+	if is_in asan "${PARTS[@]}" && [ "$(id -u)" = 0 ]; then
+		run_pytest integration "${root_files[@]/%/.py}" --mode=standalone --once -m "not slow"
 	else
-		integration_parts integration -m "not slow"
+		run_pytest integration tests/integration --mode=standalone -m "not slow"
 	fi
-	plain_part integration-plain "${plain_files[@]/%/.py}" -m "not slow and not large"
+	if [ "$(id -u)" = 0 ]; then
+		run_pytest integration-rootless tests/integration --rootless --once -m "not slow"
+		run_pytest integration-plain --plain --mode=standalone "${plain_files[@]/%/.py}" --once -m "not slow and not large"
+	fi
 }
 
 test_server()
@@ -373,14 +356,11 @@ test_server()
 	local share_files=("${SHARE_FILES[@]/#/tests/integration/test_}")
 	local writeback_files=("${WRITEBACK_FILES[@]/#/tests/integration/test_}")
 
-	server_files=("${server_files[@]/%/.py}")
-	share_files=("${share_files[@]/%/.py}")
-	writeback_files=("${writeback_files[@]/%/.py}")
 	build_plain || return 0
-	server_part server "${server_files[@]}" -m "not slow and not large"
+	run_pytest server "${server_files[@]/%/.py}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
-		server_part share-rootless "${share_files[@]}" -m "not slow and not large" --share --rootless
-		server_part writeback-rootless "${writeback_files[@]}" -m "not slow and not large" --writeback --rootless
+		run_pytest share-rootless "${share_files[@]/%/.py}" --once -m "not slow and not large" --share --rootless
+		run_pytest writeback-rootless "${writeback_files[@]/%/.py}" --once -m "not slow and not large" --writeback --rootless
 	fi
 }
 
@@ -389,7 +369,7 @@ test_callers()
 	if [ "$(id -u)" != 0 ]; then
 		say "callers: left out, the container engines are started as root"
 	else
-		build_plain && pytest_part callers tests/callers -m "not slow"
+		build_plain && run_pytest callers tests/callers -m "not slow"
 	fi
 }
 
@@ -398,7 +378,7 @@ test_howto()
 	if [ "$(id -u)" != 0 ]; then
 		say "howto: left out, pages are tried as root"
 	else
-		build_plain && pytest_part howto tests/howto -m "not slow"
+		build_plain && run_pytest howto tests/howto -m "not slow"
 	fi
 }
 
@@ -407,7 +387,7 @@ test_crash()
 	if [ "$(id -u)" != 0 ]; then
 		say "crash: left out, file systems are made and mounted as root"
 	else
-		build_plain && pytest_part crash tests/crash -m "not slow"
+		build_plain && run_pytest crash tests/crash -m "not slow"
 	fi
 }
 
@@ -416,7 +396,7 @@ test_fault()
 	if [ "$(id -u)" != 0 ]; then
 		say "fault: left out, its mounts are made as root"
 	else
-		build_plain && pytest_part fault tests/fault -m "not slow"
+		build_plain && run_pytest fault tests/fault -m "not slow"
 	fi
 }
 
@@ -425,7 +405,7 @@ test_soak()
 	if [ "$(id -u)" != 0 ]; then
 		say "soak: left out, disks are made and memory is limited as root"
 	else
-		build_plain && pytest_part soak tests/soak -m "not slow" -s
+		build_plain && run_pytest soak tests/soak -m "not slow" -s
 	fi
 }
 
@@ -460,7 +440,7 @@ test_fuzz()
 
 test_bench()
 {
-	build_plain && pytest_part bench tests/bench
+	build_plain && run_pytest bench tests/bench
 }
 
 test_install()
@@ -468,55 +448,56 @@ test_install()
 	if [ "$(id -u)" != 0 ]; then
 		say "install: left out, mount(8) is asked as root"
 	else
-		build_plain && pytest_part install tests/install -m "not slow"
+		build_plain && run_pytest install tests/install -m "not slow"
 	fi
 }
 
 test_slow()
 {
-	# CI's half hour is no limit for what takes hours: each call that fails, ten thousand power cuts, an hour for each
+	# A part's limit is too short for tests of hours: each call that fails, ten thousand power cuts, an hour for each
 	# fuzzer. What hangs still ends: there is a day.
-	local PART_LIMIT_S=${VENEER_PART_LIMIT_S:-86400}
+	local PART_LIMIT_S=${VENEER_PART_LIMIT_S:-86400} mode
 
 	build_plain || return 0
 	meson_part slow slow build
-	integration_parts integration-slow -m slow
-	pytest_part integration-all tests/integration -m "not slow"
-	plain_part integration-all-plain tests/integration
-	plain_part server-all-plain tests/integration --mode=server --ignore tests/integration/test_server.py -m "not slow"
-	server_part server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
-	if [ "$(id -u)" = 0 ]; then
-		server_part server-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --rootless
-		# It takes privileges, if only those of a user namespace.
-		server_part share-all tests/integration --ignore tests/integration/test_server.py -m "not slow" --share
-		server_part share-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --share \
-			--rootless
-		server_part writeback-all tests/integration --ignore tests/integration/test_server.py -m "not slow" --writeback
-		server_part writeback-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" \
-			--writeback --rootless
+	run_pytest integration-slow tests/integration --mode=standalone -m slow
+	run_pytest integration-all tests/integration --mode=standalone -m "not slow"
+	if [ "$(id -u)" != 0 ]; then
+		run_pytest server-all tests/integration -m "not slow"
+	else
+		run_pytest integration-slow-rootless tests/integration --mode=standalone --rootless -m slow
+		for mode in "" --rootless --plain; do
+			run_pytest "server-all$mode" tests/integration -m "not slow" $mode
+			run_pytest "writeback-all$mode" tests/integration -m "not slow" --writeback $mode
+			[ -z "$mode" ] || run_pytest "integration-all$mode" tests/integration --mode=standalone -m "not slow" $mode
+			# It takes privileges, if only those of a user namespace.
+			[ "$mode" = --plain ] || run_pytest "share-all$mode" tests/integration -m "not slow" --share $mode
+		done
 		if build_asan; then
-			asan_part integration-asan-rootless --rootless
-			asan_part integration-asan-server --mode=server --ignore tests/integration/test_server.py
-			asan_part integration-asan-share --mode=server --share --rootless --ignore tests/integration/test_server.py
+			asan_part integration-asan-rootless --mode=standalone --rootless
+			asan_part integration-asan-server
+			asan_part integration-asan-share --share --rootless
 		fi
-		pytest_part callers-slow tests/callers -m slow
-		pytest_part howto-slow tests/howto -m slow
-		pytest_part crash-slow tests/crash -m slow
-		pytest_part fault-slow tests/fault -m slow
-		pytest_part install-slow tests/install -m slow
-		pytest_part soak-slow tests/soak -m slow -s
+		run_pytest callers-slow tests/callers -m slow
+		run_pytest howto-slow tests/howto -m slow
+		run_pytest crash-slow tests/crash -m slow
+		run_pytest fault-slow tests/fault -m slow
+		run_pytest install-slow tests/install -m slow
+		run_pytest soak-slow tests/soak -m slow -s
 	fi
 	fuzz_part fuzz-slow "${VENEER_FUZZ_S:-3600}"
 	if build_tsan; then
 		tsan_part server-tsan tests/integration/test_server.py -m "not slow and not large"
-		tsan_part integration-tsan tests/integration --ignore tests/integration/test_server.py -m "not slow and not large"
+		tsan_part integration-tsan tests/integration --mode=standalone --ignore tests/integration/test_server.py -m "not slow and not large"
 	fi
 }
 
-# One of a person's runs sees a part after the other. In CI two processors have half an hour: the longest part, and the
-# engines, which wait more than they work, with what fills their lane, run beside the rest; what they print comes at the end.
+# The parts of each string run one after the other, beside those of the other string and beside the rest: one part leaves a
+# processor idle where it waits. What they print comes at the end.
 BESIDE=("asan" "lint minimal callers server howto crash fault soak install")
 
+CORE_PARTS=(lint unit core)
+FULL_PARTS=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
 # All that this run does.
 PARTS=()
 
@@ -537,7 +518,7 @@ start_lanes()
 	rest=("$@")
 	read -ra beside <<<"${BESIDE[*]}"
 	lanes=()
-	if [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] || [ $# -lt 3 ]; then
+	if [ "$(id -u)" != 0 ] || [ $# -lt 3 ]; then
 		return 0
 	fi
 	build_plain || return 0
@@ -584,26 +565,48 @@ run_parts()
 	done
 }
 
+# Each part once, in the order of the words.
+choose_parts()
+{
+	local word p words
+
+	for word in "$@"; do
+		case "$word" in
+		core) words=("${CORE_PARTS[@]}") ;;
+		full) words=("${FULL_PARTS[@]}") ;;
+		all) words=(core "${FULL_PARTS[@]}" slow) ;;
+		slow) words=(slow) ;;
+		-h | --help) usage; exit 0 ;;
+		*)
+			is_in "$word" "${FULL_PARTS[@]}" || { usage >&2; exit 2; }
+			words=("$word")
+			;;
+		esac
+		for p in "${words[@]}"; do
+			is_in "$p" "${PARTS[@]}" || PARTS+=("$p")
+		done
+	done
+}
+
+# What they need is installed.
+prepare()
+{
+	local p needs=(--core)
+
+	for p in "${PARTS[@]}"; do
+		is_in "$p" "${CORE_PARTS[@]}" || needs=(--tests)
+	done
+	if is_in slow "${PARTS[@]}"; then
+		needs+=(--slow)
+	fi
+	contrib/setup.sh "${needs[@]}"
+}
+
 main()
 {
-	local parts=("$@") p
-
-	for p in "${parts[@]}"; do
-		case "$p" in
-		lint | unit | minimal | arm64 | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
-		all) parts=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
-		-h | --help) usage; exit 0 ;;
-		*) usage >&2; exit 2 ;;
-		esac
-	done
-	[ ${#parts[@]} -gt 0 ] || parts=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
-
-	case " ${parts[*]} " in
-	*" slow "*) contrib/setup.sh --tests --slow ;;
-	*) contrib/setup.sh --tests ;;
-	esac
-	PARTS=("${parts[@]}")
-	start_lanes "${parts[@]}"
+	choose_parts "${@:-core}"
+	prepare
+	start_lanes "${PARTS[@]}"
 	run_parts "${rest[@]}"
 	collect_lanes
 	"$PYTHON" tests/tally.py "$results"

@@ -3,8 +3,8 @@
 
 The mode is that of the process: `pytest tests/integration` as root is mode "root"; the same with --rootless runs itself
 again as an ordinary user in a user namespace, mode "userns", and with --plain as one without any, mode "plain", in which
-fusermount3 mounts. With --mode=server mounts are made by the mount program and served by one server for the whole session; without it each mount is served by a
-process of its own in the foreground.
+fusermount3 mounts. Mounts are made by the mount program and served by one server for the whole session; with
+--mode=standalone each mount is served by a process of its own in the foreground.
 VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory on the file system
 to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
 directories of failed tests.
@@ -42,13 +42,15 @@ def pytest_addoption(parser):
                      help="run as an ordinary user in a user namespace")
     parser.addoption("--plain", action="store_true",
                      help="run as an ordinary user without any privileges, mounting by fusermount3")
-    parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
-                     help="the server of the mounts")
+    parser.addoption("--mode", choices=["standalone", "server"], default="server",
+                     help="who serves the mounts: one server for the session, or a process of its own for each")
     parser.addoption("--share", action="store_true",
                      help="mounts share the kernel's pages (share=pages); takes --mode=server")
     parser.addoption("--writeback", action="store_true", help="mounts keep writes in the kernel (writeback=on)")
+    parser.addoption("--once", action="store_true", help="each test function with its first parameters alone")
+    parser.addoption("--core", action="store_true", help="as --once, without the functions of not_core.txt")
     parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
-                     help="with --mode=server: kill the server that often, on average; the next goes on")
+                     help="kill the server that often, on average; the next goes on")
 
 
 def pytest_cmdline_main(config):
@@ -90,6 +92,16 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     shutil.rmtree(os.environ.pop("VENEER_STATE_DIR", ""), ignore_errors=True)
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--once") and not config.getoption("--core"):
+        return
+    left_out = (pathlib.Path(__file__).parent / "not_core.txt").read_text().split() if config.getoption("--core") else []
+    first = {(item.path.name, item.originalname): item for item in reversed(items)}
+    kept = {id(item) for (path, name), item in first.items() if f"{path}::{name}" not in left_out}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
 
 
 def pytest_runtest_setup(item):

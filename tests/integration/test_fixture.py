@@ -61,6 +61,15 @@ def test_a_failure_in_a_child_is_a_failure(stack):
         in_child(die)
 
 
+def test_what_core_leaves_out_is_there():
+    here = pathlib.Path(__file__).parent
+    listed = (here / "not_core.txt").read_text().split()
+    assert listed == sorted(set(listed))
+    for name in listed:
+        path, _, function = name.partition("::")
+        assert f"def {function}(" in (here / path).read_text(), name
+
+
 @pytest.mark.needs_root("runs tests as another user")
 def test_results_of_another_user_are_written_where_nobody_else_writes():
     """contrib/test.sh is root, and its files have fixed names."""
