@@ -26,10 +26,10 @@ class Trace(scenario.Scenario):
     """DPSO: accuracy on the paper's trace of ten containers
 
     The paper prints which files ten containers copied up, and for N = 10 how many of them it had
-    predicted from the containers before: 78.6 % on the average. Here the same trace goes through the
-    three predictors that veneer has. `latest` and `draw` are the paper's and predict N files;
-    `draw` is drawn with 40 seeds. `default` takes at most N on trust, and beyond N what its own
-    history says will come back now: in the seventh container it predicts an eleventh file, which
+    predicted from the containers before: 78.6 % on the average. Here the same trace goes through
+    veneer's predictor, `default`, and the paper's two, which the bench has to compare with.
+    `latest` and `draw` predict N files; `draw` is drawn with 40 seeds. `default` takes at most N
+    on trust, and beyond N what its own history says will come back now: in the seventh container it predicts an eleventh file, which
     was there in the first and the fourth. Files that are in one container alone can be foreseen by
     nobody; without them nothing gets beyond 94.1 %."""
 

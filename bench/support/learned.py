@@ -120,6 +120,14 @@ def profile(binary, state):
             for image in json.loads(text or "{}").get("images", []) for f in image["files"]}
 
 
+def touched(binary, state):
+    """(file, extent) of each read of the only start that veneer knows, in their order."""
+    text = host.run(binary, "profile", "--state", state, "export")
+    found = [(i["place"], f["path"], i["extent"]) for image in json.loads(text or "{}").get("images", [])
+             for f in image["files"] for i in f["items"] if i["kind"] == "read"]
+    return [(path, extent) for _, path, extent in sorted(found)]
+
+
 def cached(lower):
     """File to its extents that are in the page cache."""
     found = {}
@@ -150,6 +158,14 @@ def fetched(lower):
             seen, since = now, time.monotonic()
         time.sleep(0.05)
     return seen, since - begin
+
+
+def by_file(touched):
+    """(file, extent) to file: extents, as `profile` has them."""
+    found = {}
+    for path, extent in touched:
+        found.setdefault(path, set()).add(extent)
+    return found
 
 
 def amount(lower, extents):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The predictors of veneer's learning as drivers: of scenarios about what is predicted."""
+"""veneer's predictor and the paper's two as drivers: of scenarios about what is predicted."""
 
 from . import driver, host, programs
 
@@ -8,12 +8,9 @@ NAMES = {"default": "veneer's own predictor", "latest": "DPSO's latest N",
 
 
 class Predictor(driver.Driver):
-    """Opens no views: see `predict`."""
+    """Opens no views: see `predict`. veneer itself has the default one alone."""
 
     when_named = True
-
-    def mount_options(self):
-        return f"predictor={self.name}"
 
     def predict(self, trace, limit, seed=1):
         """trace: what each start touched, as numbers, in order. What is predicted for each of

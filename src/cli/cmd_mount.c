@@ -63,8 +63,6 @@ static int print_help(void)
 	       "  layers=auto|static      static: remote layers do not change, and are shared\n"
 	       "  prefetch=off|read|full  read ahead the first reads of starts (off)\n"
 	       "  prefetch_window=SEC     how long a start lasts (default: 15)\n"
-	       "  predictor=default|latest|draw\n"
-	       "                          how starts are predicted, for comparison\n"
 	       "  size=BYTES, inodes=N    limits of U (K, M, G, T; k, m; default: none)\n"
 	       "  volatile, fsync=0|1, sync=0|1\n"
 	       "                          volatile and fsync=0: no sync before the end\n"
@@ -206,8 +204,8 @@ int cmd_mount(int argc, char **argv)
 	sandbox_setup_hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
-	if (options_parse(&(struct options_argv){ argc, argv, cwd, geteuid() == 0 }, &opts, err,
-			  sizeof(err)) < 0) {
+	if (options_parse(&(struct options_argv){ argc, argv, cwd, geteuid() == 0, false }, &opts,
+			  err, sizeof(err)) < 0) {
 		opts = (struct mount_opts){ 0 };
 		log_error("%s", err);
 		return 1;

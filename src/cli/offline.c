@@ -90,7 +90,7 @@ int offline_options(const struct offline_args *a, struct mount_opts *ret)
 	argv[n++] = point;
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
-	if (options_parse(&(struct options_argv){ n, argv, cwd, geteuid() == 0 }, ret, err,
+	if (options_parse(&(struct options_argv){ n, argv, cwd, geteuid() == 0, false }, ret, err,
 			  sizeof(err)) < 0) {
 		log_error("%s", err);
 		return -EINVAL;

@@ -18,7 +18,7 @@ int upper_layers_parse(char *list, struct mount_opts *ret)
 
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
-	if (options_parse(&(struct options_argv){ 6, argv, cwd, geteuid() == 0 }, ret, err,
+	if (options_parse(&(struct options_argv){ 6, argv, cwd, geteuid() == 0, false }, ret, err,
 			  sizeof(err)) == 0)
 		return 0;
 	log_error("%s", err);

@@ -551,7 +551,6 @@ void mount_start_prefetch(struct mount *m)
 		.stats = m->tree.stats,
 		.state_fd = steal_fd(&m->state_fd),
 		.window_ms = (unsigned)(m->opts.window_s * 1000),
-		.predictor = m->opts.predictor,
 	};
 	int r;
 

@@ -22,6 +22,7 @@ struct options_parser {
 	struct buf kernel; /* options of -o for the kernel, separated by commas */
 	bool allows_root, allows_other;
 	bool is_helper; /* called by mount(8), as mount.veneer */
+	bool is_saved; /* as in options_argv */
 	const char *source;
 	const char *stray; /* an argument that seems to belong to -o */
 	const char *cwd;

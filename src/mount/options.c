@@ -33,9 +33,15 @@ static bool is_for_mount(const char *arg)
 	       !strncmp(arg, "x-", 2) || !strncmp(arg, "X-", 2);
 }
 
+/* Is it an option of an earlier build? */
+static bool is_removed(const char *arg)
+{
+	return !strncmp(arg, "predictor=", 10);
+}
+
 static int remember_unknown(struct options_parser *p, const char *arg)
 {
-	if (p->is_helper && is_for_mount(arg))
+	if ((p->is_helper && is_for_mount(arg)) || (p->is_saved && is_removed(arg)))
 		return 0;
 	return options_strv_push(&p->o.unknown, &p->o.n_unknown, strdup(arg));
 }
@@ -245,6 +251,7 @@ int options_parse(const struct options_argv *a, struct mount_opts *ret, char *er
 			.window_s = DEFAULT_WINDOW_S,
 			.cpu_latency = CPU_LATENCY_AUTO,
 		},
+		.is_saved = a->is_saved,
 		.cwd = a->cwd,
 		.err = err,
 		.err_size = err_size,

@@ -358,16 +358,6 @@ static int set_copies(struct options_parser *p, const struct opt_row *row, char 
 	return 0;
 }
 
-static int set_predictor(struct options_parser *p, const struct opt_row *row, char *value)
-{
-	const enum predictor_kind kind = predictor_by_name(value);
-
-	if (kind == PREDICTOR_KINDS)
-		return bad_value(p, row, value);
-	p->o.predictor = kind;
-	return 0;
-}
-
 static int set_window(struct options_parser *p, const struct opt_row *row, char *value)
 {
 	char *end;
@@ -475,7 +465,6 @@ static const struct opt_row rows[] = {
 	{ "inodes=", set_inodes, 0, "a number, with k or m behind it" },
 	{ "prefetch=", set_word, FIELD(prefetch), "off|read|full" },
 	{ "prefetch_window=", set_window, 0, "seconds, above 0 and at most 60" },
-	{ "predictor=", set_predictor, 0, "default, latest or draw" },
 	{ "private", set_flag, FIELD(is_private), NULL },
 	{ "standalone", set_flag, FIELD(is_standalone), NULL },
 	{ "strict", set_flag, FIELD(is_strict), NULL },

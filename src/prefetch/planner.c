@@ -74,10 +74,8 @@ static bool is_check_due(const struct profile_score *s, unsigned starts)
 int planner_make(const struct planner_limits *l, struct profile_image *img, struct plan *ret)
 {
 	const struct predictor_question q = {
-		.kind = l->kind,
 		.starts = img->starts,
 		.bound = CHANCE_BOUND,
-		.seed = l->seed,
 		.limit = l->bytes / PLANNER_EXTENT_BYTES,
 	};
 	_cleanup_(freep) struct predictor_item *items = histories(img);

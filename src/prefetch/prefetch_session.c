@@ -141,10 +141,8 @@ static void load_plan(struct prefetch_session *l)
 {
 	_cleanup_(profile_image_release) struct profile_image known = { 0 };
 	const struct planner_limits limits = {
-		.kind = l->config.predictor,
 		.files = FILES_MAX,
 		.bytes = BYTES_MAX,
-		.seed = (uint64_t)clock_ms(),
 	};
 	char err[ERR_SIZE] = "";
 	struct profile *p;

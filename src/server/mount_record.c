@@ -52,9 +52,12 @@ int mount_record_options(const struct mount_record *d, const struct mount_dirs *
 		 r == -ENOMEM ? "out of memory" : "the arguments cannot be understood");
 	if (r < 0)
 		return r;
-	r = options_parse(
-		&(struct options_argv){ (int)d->argc, argv, cwd, d->flags & WIRE_MOUNT_IS_ROOT },
-		ret, err, err_size);
+	r = options_parse(&(struct options_argv){ .argc = (int)d->argc,
+						  .argv = argv,
+						  .cwd = cwd,
+						  .is_root = d->flags & WIRE_MOUNT_IS_ROOT,
+						  .is_saved = d->fd >= 0 },
+			  ret, err, err_size);
 	if (r < 0)
 		return r;
 	ret->has_no_device_whiteouts = d->flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;

@@ -71,8 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		argc++;
 	}
-	r = options_parse(&(struct options_argv){ argc, argv, "/nowhere", size % 2 }, &o, err,
-			  sizeof(err));
+	r = options_parse(&(struct options_argv){ argc, argv, "/nowhere", size % 2, false }, &o,
+			  err, sizeof(err));
 	if (r < 0) {
 		require(r == -ENOMEM || (err[0] && memchr(err, 0, sizeof(err))));
 		return 0;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "veneer/base/promote_policy.h"
-#include "veneer/prefetch/predictor.h"
 #include "veneer/sys/cpu_latency.h"
 
 #include <stdbool.h>
@@ -81,7 +80,6 @@ struct mount_opts {
 	uint32_t copies; /* limit of copies of lower data in the pages of mounts:
 			    OPTIONS_COPIES_AUTO, N, OPTIONS_COPIES_ALL */
 	enum prefetch_mode prefetch;
-	enum predictor_kind predictor;
 	bool has_static_layers; /* -o layers=static */
 	int cpu_latency; /* -o cpu-latency=: microseconds, CPU_LATENCY_AUTO or CPU_LATENCY_OFF */
 	double window_s; /* length of the trace of first reads at a start */
@@ -104,6 +102,8 @@ struct options_argv {
 	char *const *argv;
 	const char *cwd; /* for relative paths */
 	bool is_root; /* effective uid 0, which adds the options that root always gets */
+	bool is_saved; /* from the record of a mount, which an earlier build may have made: options
+			  that have been removed since are accepted without effect */
 };
 
 /* Parse the command line as compat.md section 1 describes. On success the caller owns *ret

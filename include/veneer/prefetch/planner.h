@@ -12,10 +12,8 @@
 #define PLANNER_CHECK_EVERY  8u /* ... and starts for which each verdict is good */
 
 struct planner_limits {
-	enum predictor_kind kind;
 	size_t files;
 	uint64_t bytes; /* each extent counted whole */
-	uint64_t seed;
 };
 
 /* A part of a file that will be read, or a file that will be written. */

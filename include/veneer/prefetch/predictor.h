@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Predicts the extents that the next start of a program will touch from the extents of earlier
- * starts. Pure policy: no file, no clock, the same answer for the same question. Three predictors
- * answer it; the first is the one that is used, the others are those of DPSO (Jiang et al. 2021),
- * to compare with. */
+ * starts, by how likely each comes back so many starts after it was last seen. Pure policy: no
+ * file, no clock, the same answer for the same question. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define PREDICTOR_STARTS 64u /* that a history reaches back */
-
-enum predictor_kind {
-	PREDICTOR_DEFAULT, /* by how likely it comes back so many starts after it was last seen */
-	PREDICTOR_LATEST, /* the N that were touched last */
-	PREDICTOR_DRAW, /* N drawn, each as likely as it was touched often (Algorithm 1) */
-	PREDICTOR_KINDS
-};
 
 /* One thing that was touched in some start. */
 struct predictor_item {
@@ -27,13 +19,10 @@ struct predictor_item {
 };
 
 struct predictor_question {
-	enum predictor_kind kind;
 	unsigned starts; /* so many came before; 0: nothing is known */
-	size_t limit; /* N. DPSO's predictors: at most so many. The default one: at most so many on
-			 trust; items that have come back before, by their own history, are not
-			 counted */
-	double bound; /* the default one: the least chance that is worth an item, 0..1 */
-	uint64_t seed; /* of the draw */
+	size_t limit; /* at most so many on trust; items that have come back before, by their own
+			 history, are not counted */
+	double bound; /* items with a chance above it are predicted, 0..1 */
 };
 
 struct predictor_guess {
@@ -45,7 +34,5 @@ struct predictor_guess {
  * How many. */
 size_t predictor_ask(const struct predictor_question *q, const struct predictor_item *items,
 		     size_t n, struct predictor_guess *ret);
-/* The chance that the default predictor gives an item. */
+/* The chance of an item to be touched in the next start. */
 double predictor_chance(const struct predictor_item *item, unsigned starts);
-/* "default", "latest", "draw"; PREDICTOR_KINDS for another word. */
-enum predictor_kind predictor_by_name(const char *name);

@@ -7,7 +7,6 @@
 
 #include "veneer/base/stats.h"
 #include "veneer/layer/image.h"
-#include "veneer/prefetch/predictor.h"
 #include "veneer/prefetch/trace.h"
 
 struct prefetch_session;
@@ -17,7 +16,6 @@ struct prefetch_session_config {
 	struct stats *stats;
 	int state_fd; /* state_dir_ask; taken over, also on failure */
 	unsigned window_ms; /* how long requests are noted */
-	enum predictor_kind predictor;
 };
 
 /* For a mount that is served; after the last fork of the process. 0 or -errno. */

@@ -45,7 +45,8 @@ static inline bool mount_record_is_common(const struct mount_record *d)
 {
 	return d->group && d->group == d->key;
 }
-/* Parse the arguments, with the same grammar as the helper; dirs must fit them. -errno and a
+/* Parse the arguments, with the same grammar as the helper; dirs must fit them. A record with a
+ * memfd may also have options that have been removed (options_argv.is_saved). -errno and a
  * sentence. */
 int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs,
 			 struct mount_opts *ret, char *err, size_t err_size);

@@ -262,8 +262,8 @@ static void test_materialize__mount_above_reads_on(void **state)
 		struct mount_opts opts;
 
 		snprintf(text, sizeof(text), "lowerdir=%s/upper:%s/lower", d->s.path, d->s.path);
-		assert_int_equal(options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts,
-					       above.err, sizeof(above.err)),
+		assert_int_equal(options_parse(&(struct options_argv){ 4, argv, "/", true, false },
+					       &opts, above.err, sizeof(above.err)),
 				 0);
 		assert_int_equal(mount_open(&above.m, &opts, above.err, sizeof(above.err)), 0);
 		above.t = &above.m.tree;

@@ -197,6 +197,9 @@ static void test_options__strict_makes_unknown_ones_an_error(void **state)
 	assert_string_equal(text, "--foo, sizze=5M, a=b\\,c");
 	free(text);
 	options_release(&o);
+	o = good_with_lower("predictor=latest");
+	assert_int_equal(o.n_unknown, 1);
+	options_release(&o);
 	o = good_with_lower("strict,size=5M,private,xino=auto,context=x,,");
 	assert_null(options_unknown(&o));
 	options_release(&o);
@@ -239,9 +242,10 @@ static void test_options__long_sentence_is_cut_not_overrun(void **state)
 	char err[20];
 
 	(void)state;
-	assert_int_equal(options_parse(&(struct options_argv){ 4, (char *const *)argv, "/", true },
-				       &o, err, sizeof(err)),
-			 -EINVAL);
+	assert_int_equal(
+		options_parse(&(struct options_argv){ 4, (char *const *)argv, "/", true, false },
+			      &o, err, sizeof(err)),
+		-EINVAL);
 	assert_string_equal(err, "invalid mapping spe");
 }
 
@@ -442,15 +446,15 @@ static void test_options__source_names_the_container(void **state)
 	char err[256];
 
 	(void)state;
-	assert_int_equal(
-		options_parse(&(struct options_argv){ 4, argv, "/", false }, &o, err, sizeof(err)),
-		0);
+	assert_int_equal(options_parse(&(struct options_argv){ 4, argv, "/", false, false }, &o,
+				       err, sizeof(err)),
+			 0);
 	assert_non_null(strstr(o.kernel_opts, ",fsname=fuse-overlayfs:0123456789ab,"));
 	options_release(&o);
 	argv[2] = shared;
-	assert_int_equal(
-		options_parse(&(struct options_argv){ 4, argv, "/", false }, &o, err, sizeof(err)),
-		0);
+	assert_int_equal(options_parse(&(struct options_argv){ 4, argv, "/", false, false }, &o,
+				       err, sizeof(err)),
+			 0);
 	assert_null(strstr(o.kernel_opts, "0123456789ab"));
 	options_release(&o);
 }
@@ -468,9 +472,10 @@ static void test_options__helper_of_mount(void **state)
 	struct mount_opts o;
 
 	(void)state;
-	assert_int_equal(options_parse(&(struct options_argv){ 5, (char *const *)argv, "/", false },
-				       &o, parse_error, sizeof(parse_error)),
-			 0);
+	assert_int_equal(
+		options_parse(&(struct options_argv){ 5, (char *const *)argv, "/", false, false },
+			      &o, parse_error, sizeof(parse_error)),
+		0);
 	assert_string_equal(o.kernel_opts, KERNEL_USER ",fsname=a\\,b\\\\c" NOATIME);
 	assert_string_equal(o.mountpoint, "/mnt");
 	assert_int_equal(o.n_unknown, 1);
@@ -478,9 +483,10 @@ static void test_options__helper_of_mount(void **state)
 	options_release(&o);
 
 	argv[0] = "/usr/bin/veneer";
-	assert_int_equal(options_parse(&(struct options_argv){ 5, (char *const *)argv, "/", false },
-				       &o, parse_error, sizeof(parse_error)),
-			 0);
+	assert_int_equal(
+		options_parse(&(struct options_argv){ 5, (char *const *)argv, "/", false, false },
+			      &o, parse_error, sizeof(parse_error)),
+		0);
 	assert_string_equal(o.kernel_opts, KERNEL_USER NOATIME);
 	assert_int_equal(o.n_unknown, 8);
 	options_release(&o);

@@ -191,6 +191,34 @@ static void test_mount_record__options_are_those_that_were_asked_for(void **stat
 	mount_record_release(&d);
 }
 
+/* An earlier build may have made the record. A new mount with the option goes on as with any other
+ * unknown one. */
+static void test_mount_record__removed_options_are_accepted_from_a_record(void **state)
+{
+	const char *const argv[] = {
+		"veneer", "-o",
+		"lowerdir=a:b:c,upperdir=u,workdir=w,strict,predictor=latest,volatile", "/mnt"
+	};
+	struct mount_opts opts;
+	char err[512];
+	struct mount_record d, e;
+
+	(void)state;
+	make(&d, argv, 4);
+	fill(&d);
+	assert_int_equal(mount_record_options(&d, &d.dirs, &opts, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "unknown option: predictor=latest; with strict that is an error");
+	assert_int_equal(mount_record_write(&d), 0);
+	assert_int_equal(mount_record_read(d.fd, &e), 0);
+	assert_int_equal(mount_record_options(&e, &e.dirs, &opts, err, sizeof(err)), 0);
+	assert_int_equal(opts.n_unknown, 0);
+	assert_true(opts.is_volatile);
+	options_release(&opts);
+	mount_record_release(&e);
+	/* The descriptors were e's, too. */
+	mount_record_forget(&d);
+}
+
 /* One of several mounts was asked for with them: what they have in common has no upper. */
 static void test_mount_record__what_is_common_is_asked_for_without_an_upper(void **state)
 {
@@ -263,6 +291,7 @@ int main(void)
 		cmocka_unit_test(test_mount_record__duplicates_are_its_own),
 		cmocka_unit_test(test_mount_record__damage_is_told_and_nothing_is_closed),
 		cmocka_unit_test(test_mount_record__options_are_those_that_were_asked_for),
+		cmocka_unit_test(test_mount_record__removed_options_are_accepted_from_a_record),
 		cmocka_unit_test(test_mount_record__what_is_common_is_asked_for_without_an_upper),
 		cmocka_unit_test(test_mount_record__one_that_is_forgotten_closes_nothing),
 		cmocka_unit_test(test_mount_record__the_fuzzers_inputs_are_of_this_version),

@@ -21,8 +21,9 @@ int parse_words(const char *cwd, bool is_root, struct mount_opts *ret, const cha
 	while (*words)
 		argv[argc++] = *words++;
 	parse_error[0] = '\0';
-	return options_parse(&(struct options_argv){ argc, (char *const *)argv, cwd, is_root }, ret,
-			     parse_error, sizeof(parse_error));
+	return options_parse(
+		&(struct options_argv){ argc, (char *const *)argv, cwd, is_root, false }, ret,
+		parse_error, sizeof(parse_error));
 }
 
 struct mount_opts good(const char *list)

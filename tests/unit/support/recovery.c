@@ -68,7 +68,7 @@ static void parse(struct recovery *h, struct mount_opts *opts)
 	free(copy);
 	if (*h->options)
 		snprintf(all + n, sizeof(all) - (size_t)n, ",%s", h->options);
-	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, opts, h->d->err,
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true, false }, opts, h->d->err,
 			  sizeof(h->d->err)) < 0)
 		fail_msg("options: %s", h->d->err);
 	/* No threads: this process makes children that are no forks. */

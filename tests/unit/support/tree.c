@@ -79,7 +79,7 @@ int tree_try_mount(struct tree_dirs *d, const char *extra)
 	lower_option(d, lower, sizeof(lower));
 	snprintf(all, sizeof(all), "%s,upperdir=%s/upper,workdir=%s/work%s%s", lower, d->s.path,
 		 d->s.path, extra ? "," : "", extra ? extra : "");
-	r = options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts, d->err,
+	r = options_parse(&(struct options_argv){ 4, argv, "/", true, false }, &opts, d->err,
 			  sizeof(d->err));
 	if (r < 0)
 		return r;
