@@ -27,11 +27,14 @@ FULL = "lint,unit,integration,server,callers,howto,crash,fault,soak,install"
 
 
 def clone(work):
-    """A tree of the last commit with counters in its build, which users of the tests may write."""
+    """A tree of the last commit with counters in its build."""
     tree = work / "tree"
-    subprocess.run(["git", "clone", "-q", TOP, tree], check=True)
-    subprocess.run(["meson", "setup", "build", "-Db_coverage=true", "-Dc_args=-fprofile-update=atomic"], cwd=tree, check=True,
-                   stdout=subprocess.DEVNULL)
+    if tree.exists():
+        subprocess.run(["git", "pull", "-q", "--ff-only"], cwd=tree, check=True)
+    else:
+        subprocess.run(["git", "clone", "-q", TOP, tree], check=True)
+        subprocess.run(["meson", "setup", "build", "-Db_coverage=true", "-Dc_args=-fprofile-update=atomic"], cwd=tree,
+                       check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "--quiet", "-C", "build"], cwd=tree, check=True)
     return tree
 
@@ -98,9 +101,11 @@ def missed(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", default=["core"])
-    parser.add_argument("--work", type=pathlib.Path, help="a directory for the clone, kept; else one in /var/tmp")
+    parser.add_argument("--work", type=pathlib.Path, help="a directory for the clone, which stays there; else one in /var/tmp")
     parser.add_argument("--floor", action="store_true")
     args = parser.parse_args()
+    if not shutil.which("gcovr"):
+        parser.error("gcovr is not installed (the package of that name)")
     work = args.work or pathlib.Path(tempfile.mkdtemp(prefix="veneer-coverage-", dir="/var/tmp"))
     work.chmod(0o755)
     try:
