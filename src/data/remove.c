@@ -271,7 +271,10 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 			inode_drop_name(t, parent, name);
 		return r;
 	}
-	if (is_dir) {
+	/* After a rollback the kernel may still know another type by this name. */
+	if (is_dir != inode_is_dir(i)) {
+		r = is_dir ? -ENOTDIR : -EISDIR;
+	} else if (is_dir) {
 		r = lookup_dir_is_empty(t, i);
 		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;
 	}

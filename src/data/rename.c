@@ -422,7 +422,10 @@ static int replace(struct union_fs *t, struct end *from, struct end *to) UNCHECK
 {
 	int r = 0;
 
-	if (to->inode && to->inode->type == DT_DIR) {
+	/* After a rollback the kernel may still know another type by this name. */
+	if (to->inode && (to->inode->type == DT_DIR) != (from->inode->type == DT_DIR)) {
+		r = to->inode->type == DT_DIR ? -EISDIR : -ENOTDIR;
+	} else if (to->inode && to->inode->type == DT_DIR) {
 		r = lookup_dir_is_empty(t, to->inode);
 		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;
 	}

@@ -263,6 +263,30 @@ static void test_remove__named_whiteouts_hide_as_well(void **state)
 	tree_expect_names(d, "", "");
 }
 
+/* The kernel may know another type by the name: as it was before a rollback. */
+static void test_remove__name_of_another_type_than_the_kernel_knows_stays(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+
+	tree_put_text(d, "lower/dir/of/f", "lower");
+	tree_put_text(d, "upper/both/f", "upper");
+	tree_put_dir(d, "lower/both");
+	tree_put_text(d, "lower/f", "x");
+	tree_mount(d, "volatile");
+	assert_int_equal(unlink_in(d, "", "dir"), -EISDIR);
+	assert_int_equal(unlink_in(d, "", "both"), -EISDIR);
+	/* Also where it is known already. */
+	i = tree_get(d, "dir/of");
+	assert_int_equal(unlink_in(d, "dir", "of"), -EISDIR);
+	tree_forget(d, i);
+	assert_int_equal(remove_dir(d->t, d->t->root, "f"), -ENOTDIR);
+	tree_expect_text(d, "dir/of/f", "lower");
+	tree_expect_text(d, "both/f", "upper");
+	tree_expect_text(d, "f", "x");
+	assert_int_equal(work_entries(d), 0);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -277,6 +301,7 @@ int main(void)
 		row(test_remove__rename_over_a_file_that_fails_keeps_it_whole),
 		row(test_remove__directory_must_look_empty),
 		row(test_remove__upper_directory_with_whiteouts_in_it_goes),
+		row(test_remove__name_of_another_type_than_the_kernel_knows_stays),
 		row(test_remove__many_whiteouts_share_one_inode),
 		row(test_remove__named_whiteouts_hide_as_well),
 	};
