@@ -78,7 +78,8 @@ void fuse_kernel_close(struct fuse_kernel *k)
 {
 	fuse_kernel_stop(k);
 	close(k->fd);
-	close(k->fuse_fd);
+	if (k->fuse_fd >= 0)
+		close(k->fuse_fd);
 }
 
 void fuse_kernel_serve(struct fuse_kernel *k)
@@ -125,7 +126,9 @@ ssize_t fuse_kernel_reply(struct fuse_kernel *k, uint64_t unique, void *ret, siz
 		n = take(k, out, WAIT_MS);
 		if (!n)
 			fail_msg("no reply to request %llu", (unsigned long long)unique);
-	} while (is_notification(k, out, n));
+		/* A session that resumes answers INIT once more, which a kernel refuses. */
+	} while (is_notification(k, out, n) ||
+		 (out->unique == INIT_UNIQUE && unique != INIT_UNIQUE));
 	assert_int_equal(out->unique, unique);
 	r = out->error ? out->error : (ssize_t)(n - sizeof(*out));
 	if (r > 0 && ret)
@@ -142,7 +145,7 @@ bool fuse_kernel_is_silent(struct fuse_kernel *k)
 
 	assert_non_null(out);
 	while (is_silent && (n = take(k, out, 0)))
-		is_silent = is_notification(k, out, n);
+		is_silent = is_notification(k, out, n) || out->unique == INIT_UNIQUE;
 	free(out);
 	return is_silent;
 }
