@@ -54,10 +54,12 @@ static bool read_rate(const char *text, size_t len, uint64_t *ret)
 {
 	char digits[24], *end;
 
-	if (!len || len >= sizeof(digits) || strspn(text, "0123456789") < len)
+	if (!len || len >= sizeof(digits))
 		return false;
 	memcpy(digits, text, len);
 	digits[len] = '\0';
+	if (strspn(digits, "0123456789") < len)
+		return false;
 	errno = 0;
 	*ret = strtoull(digits, &end, 10);
 	return !errno && !*end;
