@@ -360,6 +360,7 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size)
 	struct client_packet p = { .m.type = WIRE_TEXT };
 	int r = client_say(fd, &(struct wire_message){ .type = WIRE_STATS }, NULL, 0);
 
+	*err = '\0';
 	while (r == 0 && p.m.type != WIRE_OK) {
 		r = client_hear(fd, STATS_WAIT_MS, CLIENT_ANY, &p, err, err_size);
 		if (r == 0 && p.m.type == WIRE_TEXT)
@@ -499,11 +500,12 @@ static int ask_for_name(int fd, const struct wire_message *ask, char **ret_name,
 		else if (r == 0 && p.m.type != WIRE_OK)
 			r = -EBADMSG;
 	}
-	if (r == -EBADMSG || (r == 0 && !taken))
+	if (r == 0 && !taken)
+		r = -EBADMSG;
+	if (r == -EBADMSG)
 		snprintf(err, err_size, "the server's answer cannot be understood");
-	if (r == 0 && taken)
+	if (r == 0)
 		*ret_name = steal_ptr(&taken);
-	r = r == 0 && !*ret_name ? -EBADMSG : r;
 	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
 }
 
