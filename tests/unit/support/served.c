@@ -2,6 +2,7 @@
 #include "support/served.h"
 
 #include "server/wire.h"
+#include "veneer/layer/layer_registry.h"
 
 #include <sys/socket.h>
 
@@ -21,6 +22,8 @@ static int setup(void **state, bool is_saved)
 
 	if (!s || tree_setup((void **)&s->d) < 0)
 		return -1;
+	/* As a server does: an image that nobody uses has no descriptors. */
+	layer_registry_keep(60, 1 << 20);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	if (is_saved && supervisor_state_new(4096, &s->supervisor_state) < 0)
@@ -45,7 +48,10 @@ int served_teardown(void **state)
 {
 	struct served *s = *state;
 
+	/* Of a test that failed. */
+	mount_table_end_all(s->table);
 	mount_table_free(s->table);
+	layer_registry_stop();
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	tree_teardown((void **)&s->d);
