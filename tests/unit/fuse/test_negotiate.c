@@ -4,7 +4,8 @@
 
 #include "fuse/op.h"
 
-#define ALL_FLAGS (~(uint64_t)0 & ~(uint64_t)FUSE_INIT_RESERVED)
+/* But for FUSE_INIT_RESERVED, whose definition shifts a sign bit. */
+#define ALL_FLAGS (~((uint64_t)1 << 31))
 
 static uint64_t flags_of(const struct fuse_kernel *k)
 {
