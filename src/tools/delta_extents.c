@@ -134,20 +134,12 @@ static int put_base(struct finding *f, uint64_t off, uint64_t end, uint64_t *ret
 		       ?: put(f, DELTA_EXTENT_DATA, MAX(off, whole), *ret_end);
 }
 
-static int put_run(struct finding *f, const struct run *run, uint64_t *ret_end)
+static uint64_t round_up(uint64_t off)
 {
-	const uint64_t end = run->off + run->len;
-
-	*ret_end = end;
-	if (run->src && is_of_base(f, run->src))
-		return put_base(f, run->off, end, ret_end);
-	/* Extend the run to a whole block, where another part cuts it off. */
-	if (run->src)
-		*ret_end = MIN((end + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1), f->size);
-	return put(f, run->src ? DELTA_EXTENT_DATA : DELTA_EXTENT_ZEROS, run->off, *ret_end);
+	return (off + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
 }
 
-/* [off, end) is data, except its holes. */
+/* [off, end) is data, except its holes of whole blocks. */
 static int put_data(struct finding *f, uint64_t off, uint64_t end)
 {
 	int r = 0;
@@ -160,11 +152,35 @@ static int put_data(struct finding *f, uint64_t off, uint64_t end)
 		hole = data < 0 ? data : read_source_seek(f->top, data, (off_t)end, SEEK_HOLE);
 		if (hole < 0 || hole <= (off_t)off)
 			return hole < 0 ? (int)hole : -EIO;
+		data = MAX((off_t)off, data & ~(off_t)(BLK_BYTES - 1));
+		hole = (off_t)MIN(round_up((uint64_t)hole), end);
 		r = put(f, DELTA_EXTENT_ZEROS, off, (uint64_t)data)
 			    ?: put(f, DELTA_EXTENT_DATA, (uint64_t)data, (uint64_t)hole);
 		off = (uint64_t)hole;
 	}
 	return r;
+}
+
+/* Holes of a file that has grown beyond its base are zeros there. */
+static int put_own(struct finding *f, uint64_t off, uint64_t end)
+{
+	const uint64_t grown = MAX(off, round_up(MIN(f->x->base_size, f->size)));
+
+	return put(f, DELTA_EXTENT_DATA, off, MIN(grown, end)) ?: put_data(f, grown, end);
+}
+
+static int put_run(struct finding *f, const struct run *run, uint64_t *ret_end)
+{
+	const uint64_t end = run->off + run->len;
+
+	*ret_end = end;
+	if (run->src && is_of_base(f, run->src))
+		return put_base(f, run->off, end, ret_end);
+	/* Extend the run to a whole block, where another part cuts it off. */
+	if (run->src)
+		*ret_end = MIN(round_up(end), f->size);
+	return run->src ? put_own(f, run->off, *ret_end)
+			: put(f, DELTA_EXTENT_ZEROS, run->off, *ret_end);
 }
 
 static int find_ranges(struct finding *f)
