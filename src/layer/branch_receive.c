@@ -163,17 +163,20 @@ int branch_receive_is_empty(int rootfd)
 	int fd = path_open_quiet(rootfd, "", O_RDONLY | O_DIRECTORY), is_empty = 1;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *de;
+	int r = fd;
 
 	if (!d) {
 		closep(&fd);
-		return fd < 0 ? fd : -ENOMEM;
+		return r < 0 ? r : -ENOMEM;
 	}
+	errno = 0;
 	while ((de = readdir(d)))
 		is_empty &= !strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") ||
 			    !strcmp(de->d_name, BRANCH_DIR_NAME) ||
 			    !strcmp(de->d_name, MAPFILE_NAME);
+	r = errno ? -errno : is_empty;
 	closedir(d);
-	return is_empty;
+	return r;
 }
 
 /* The rest of a crash, which no chain names. */
