@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/base/clock.h"
 #include "veneer/base/page_events.h"
 #include "veneer/data/cow.h"
 #include "veneer/jobs/page_dup_limiter.h"
@@ -9,23 +8,12 @@
 
 #include <linux/fuse.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 
 #define WAIT_MS	  60000
 #define STEP_MS	  1000 /* longer than a copy is left alone */
 #define BIG	  (2 * CHUNK_BYTES + 3 * BLK_BYTES)
 #define NO_READER 0
-
-int64_t __real_clock_ms(void);
-int64_t __wrap_clock_ms(void);
-static _Atomic int64_t passed_ms;
-
-/* Each look at it finds that much time gone. */
-int64_t __wrap_clock_ms(void)
-{
-	return __real_clock_ms() + atomic_fetch_add(&passed_ms, STEP_MS);
-}
 
 /* ---- notes ---- */
 
