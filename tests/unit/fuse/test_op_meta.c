@@ -193,8 +193,7 @@ static void test_op_meta__failed_change_has_the_kernel_drop_the_attributes(void 
 	fuse_kernel_close(&k);
 }
 
-static void
-test_op_meta__times_that_the_kernel_kept_copy_up_nothing_where_they_are_the_same(void **state)
+static void test_op_meta__times_that_are_the_same_copy_up_nothing(void **state)
 {
 	struct fuse_setattr_in in = { .valid = FATTR_MTIME | FATTR_CTIME };
 	struct tree_dirs *d = *state;
@@ -264,7 +263,7 @@ int main(void)
 		row(test_op_meta__size_mode_and_times_are_set_in_the_upper),
 		row(test_op_meta__size_of_what_is_no_file_is_refused),
 		row(test_op_meta__failed_change_has_the_kernel_drop_the_attributes),
-		row(test_op_meta__times_that_the_kernel_kept_copy_up_nothing_where_they_are_the_same),
+		row(test_op_meta__times_that_are_the_same_copy_up_nothing),
 		row(test_op_meta__mount_that_is_read_only_takes_no_change),
 		row(test_op_meta__quota_is_the_size_of_the_file_system),
 	};

@@ -199,8 +199,7 @@ static void test_op_open__large_lower_file_is_read_past_the_server(void **state)
 
 /* The kernel must not write to the lower file: it looks the name up again, gets another node and
  * opens that. */
-static void
-test_op_open__open_for_writing_of_a_file_that_is_passed_through_gets_another_node(void **state)
+static void test_op_open__writing_a_file_that_is_passed_through_takes_another_node(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct fuse_kernel k = start_passthrough(d);
@@ -233,7 +232,7 @@ int main(void)
 		row(test_op_open__release_of_any_handle_is_answered),
 		row(test_op_open__without_registrations_no_lower_file_is_left),
 		row(test_op_open__large_lower_file_is_read_past_the_server),
-		row(test_op_open__open_for_writing_of_a_file_that_is_passed_through_gets_another_node),
+		row(test_op_open__writing_a_file_that_is_passed_through_takes_another_node),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

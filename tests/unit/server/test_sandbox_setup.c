@@ -17,8 +17,7 @@ static const char *find(const char *const *env, const char *name)
 	return NULL;
 }
 
-static void
-test_sandbox_setup__server_gets_nothing_of_the_starters_environment_but_its_own(void **state)
+static void test_sandbox_setup__environment_of_the_starter_stays_behind(void **state)
 {
 	const char *const *env;
 	size_t n = 0;
@@ -136,8 +135,7 @@ static void test_sandbox_setup__limits_of_the_starter_are_lifted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_sandbox_setup__server_gets_nothing_of_the_starters_environment_but_its_own),
+		cmocka_unit_test(test_sandbox_setup__environment_of_the_starter_stays_behind),
 		cmocka_unit_test(test_sandbox_setup__standard_descriptors_exist),
 		cmocka_unit_test(test_sandbox_setup__signals_and_limits_of_the_starter_do_not_kill),
 		cmocka_unit_test(test_sandbox_setup__limits_of_the_starter_are_lifted),

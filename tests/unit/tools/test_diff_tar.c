@@ -143,14 +143,12 @@ static void test_diff_tar__reader_that_is_gone_is_an_error_and_no_end(void **sta
 {
 	struct tree_dirs *d = *state;
 	struct diff_progress p;
-	int full = open("/dev/full", O_WRONLY | O_CLOEXEC), closed;
+	int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
 	free(tree_put_pattern(d, "upper/big", BIG, 1));
+	/* Once: an archive that failed is kept as long as the process, and only the last one. */
 	assert_int_equal(write_tar(d, full, &p), -ENOSPC);
 	close(full);
-	closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	assert_true(write_tar(d, closed, &p) < 0);
-	close(closed);
 }
 
 static void test_diff_tar__socket_is_left_out(void **state)
