@@ -10,8 +10,8 @@
 
 #define BIG ((size_t)16 * BLK_BYTES)
 
-/* Syncs of any kind, and those that are to fail. */
-static unsigned n_syncs, n_failing;
+/* Syncs of any kind, and those that are to fail: of this thread, as the mount has others. */
+static _Thread_local unsigned n_syncs, n_failing;
 
 int __real_fsync(int fd);
 int __real_fdatasync(int fd);

@@ -120,7 +120,8 @@ static void test_delta_send__receiver_that_is_gone_is_an_error(void **state)
 
 	free(tree_put_pattern(*state, "upper/new", BIG, 3));
 	read_changes(*state, &diff);
-	/* Once: an archive that failed is kept as long as the process, and only the last one. */
+	/* Once, and last: an archive that failed is kept as long as the process, and only the last
+	 * one. */
 	assert_int_equal(delta_send(&diff, &head, false, fd, &none, &sent), -ENOSPC);
 	close(fd);
 	diff_release(&diff);
@@ -153,8 +154,8 @@ int main(void)
 		row(test_delta_send__measure_and_stream_agree),
 		row(test_delta_send__same_changes_give_the_same_bytes),
 		row(test_delta_send__compressed_stream_is_smaller_and_is_received),
-		row(test_delta_send__receiver_that_is_gone_is_an_error),
 		row(test_delta_send__stream_that_does_not_go_on_from_here_is_refused),
+		row(test_delta_send__receiver_that_is_gone_is_an_error), /* the last, as it says */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
