@@ -14,6 +14,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/minmax.h"
 
 #include <errno.h>
@@ -382,6 +383,7 @@ void page_dups_leave(struct page_dups *c, uint32_t mount)
 	memmove(&c->members[at], &c->members[at + 1], (c->nmembers - at) * sizeof(*c->members));
 	memmove(&c->numbers[at], &c->numbers[at + 1], (c->nmembers - at) * sizeof(*c->numbers));
 	follow_members(c, c->nmembers + 1);
+	INVARIANTS(page_dups_check_invariants(c, NULL));
 }
 
 size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret)
@@ -481,6 +483,7 @@ int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t
 	c->extra_blk += extra_of(e);
 	set_held(c, e, p, true);
 	c->quiet = 0;
+	INVARIANTS(page_dups_check_invariants(c, &s->key));
 	return is_again;
 }
 
@@ -589,6 +592,7 @@ size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_vic
 		c->hand++;
 		c->quiet++;
 	}
+	INVARIANTS(page_dups_check_invariants(c, n ? &ret[n - 1].key : NULL));
 	return n;
 }
 
@@ -609,6 +613,7 @@ void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint3
 		/* Another copy may go in its place. */
 		c->quiet = 0;
 	}
+	INVARIANTS(page_dups_check_invariants(c, &v->key));
 }
 
 uint32_t page_dups_pause_ms(const struct page_dups *c, uint32_t now_ms)
@@ -649,4 +654,67 @@ size_t page_dups_bytes(const struct page_dups *c)
 	       c->copy_slots.n * sizeof(*c->copies) + c->nbuckets * sizeof(*c->buckets) +
 	       c->members_max * (sizeof(*c->members) + sizeof(*c->numbers)) +
 	       c->order_max * sizeof(*c->order);
+}
+
+/* ---- invariants ---- */
+
+/* The sums over the extents that were looked at. */
+struct tally {
+	uint64_t nheld, extra_blk;
+	uint32_t nextents, ncopies;
+};
+
+static const char *extent_check(const struct page_dups *c, uint32_t at, struct tally *sum)
+{
+	const struct extent *e = &c->extents[at];
+	uint32_t ncopies = 0, nheld = 0;
+
+	if (find(c, &e->key) != at)
+		return "page_dups: an extent is in the bucket of its key, once";
+	for (uint32_t i = e->first; i != NONE; i = c->copies[i].next) {
+		if (!member_of(c, c->copies[i].mount))
+			return "page_dups: a copy is of a mount that takes part";
+		if (++ncopies > c->nmembers)
+			return "page_dups: an extent has one copy of a mount";
+		nheld += c->copies[i].is_held;
+	}
+	if (nheld != e->nheld)
+		return "page_dups: nheld of an extent is the number of its copies that are held";
+	sum->nextents++;
+	sum->ncopies += ncopies;
+	sum->nheld += nheld;
+	sum->extra_blk += extra_of(e);
+	return NULL;
+}
+
+static const char *all_check(const struct page_dups *c)
+{
+	const char *broken = NULL;
+	struct tally sum = { 0 };
+	uint64_t of_members = 0;
+
+	for (uint32_t i = 0; i < c->extent_slots.end && !broken; i++)
+		if (c->extents[i].first != NONE)
+			broken = extent_check(c, i, &sum);
+	for (size_t k = 0; k < c->nmembers; k++)
+		of_members += c->members[k].ncopies;
+	if (broken)
+		return broken;
+	return sum.nextents != c->nextents || sum.ncopies != c->ncopies || sum.nheld != c->nheld ||
+			       of_members != c->ncopies
+		       ? "page_dups: extents and copies are all counted"
+	       : sum.extra_blk != c->extra_blk ? "page_dups: extra_blk is what all extents have"
+					       : NULL;
+}
+
+const char *page_dups_check_invariants(const struct page_dups *c, const struct page_dups_key *key)
+{
+	const uint32_t at = key ? find(c, key) : NONE;
+	struct tally sum = { 0 };
+
+	if (!c->limit || c->quiet > c->extent_slots.end)
+		return "page_dups: one copy may stay, and quiet extents are extents";
+	if (c->extent_slots.end <= INVARIANTS_MAX)
+		return all_check(c);
+	return at == NONE ? NULL : extent_check(c, at, &sum);
 }

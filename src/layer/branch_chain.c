@@ -5,6 +5,7 @@
 #include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -105,6 +106,7 @@ int branch_chain_add(struct branch_chain *c, const struct branch_chain_entry *e)
 	r = array_grow(&c->entries, c->n);
 	if (r == 0)
 		c->entries[c->n++] = *e;
+	INVARIANTS(branch_chain_check_invariants(c));
 	return r;
 }
 
@@ -120,6 +122,7 @@ int branch_chain_remove(struct branch_chain *c, uint64_t id)
 			return -EBUSY;
 	at = (size_t)(e - c->entries);
 	memmove(&c->entries[at], &c->entries[at + 1], (--c->n - at) * sizeof(*c->entries));
+	INVARIANTS(branch_chain_check_invariants(c));
 	return 0;
 }
 
@@ -151,6 +154,25 @@ void branch_chain_release(struct branch_chain *c)
 {
 	free(c->entries);
 	*c = (struct branch_chain){ 0 };
+}
+
+/* All of a short chain, and the last one of another; head is the caller's. */
+const char *branch_chain_check_invariants(const struct branch_chain *c)
+{
+	if (c->n > BRANCH_CHAIN_MAX)
+		return "branch_chain: there are no more than BRANCH_CHAIN_MAX";
+	for (size_t k = c->n > INVARIANTS_MAX ? c->n - 1 : 0; k < c->n; k++) {
+		const struct branch_chain_entry *e = &c->entries[k];
+		const struct branch_chain before = { .n = k, .entries = c->entries };
+
+		if (!e->id || !branch_chain_is_name(e->name))
+			return "branch_chain: each one has a number and a name";
+		if (branch_chain_by_id(&before, e->id) || branch_chain_by_name(&before, e->name))
+			return "branch_chain: no two have the same number or name";
+		if (e->parent && !branch_chain_by_id(&before, e->parent))
+			return "branch_chain: a parent comes before its children";
+	}
+	return NULL;
 }
 
 /* ---- from text ---- */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 
@@ -358,7 +359,9 @@ int blkmap_reserve(struct blkmap *m, blk_t blk, blk_t n)
 
 	int r = blkmap_prepare(m, blk);
 
-	return r ?: blkmap_prepare(m, range_end(m, blk, n) - 1);
+	r = r ?: blkmap_prepare(m, range_end(m, blk, n) - 1);
+	INVARIANTS(blkmap_check_invariants(m));
+	return r;
 }
 
 int blkmap_set(struct blkmap *m, blk_t blk, blk_t n)
@@ -367,6 +370,7 @@ int blkmap_set(struct blkmap *m, blk_t blk, blk_t n)
 
 	if (r == 0 && n && blk < m->nclip)
 		m->count += slot_fill(m, &m->root, m->height, 0, blk, range_end(m, blk, n));
+	INVARIANTS(blkmap_check_invariants(m));
 	return r;
 }
 
@@ -411,6 +415,7 @@ int blkmap_set_bits(struct blkmap *m, uint64_t chunk, const uint64_t bits[2])
 	}
 	if (slot_is_full(m, l, 0, base))
 		slot_fill(m, &m->root, m->height, 0, base, MIN(base + CHUNK_BLKS, m->nclip));
+	INVARIANTS(blkmap_check_invariants(m));
 	return 0;
 }
 
@@ -430,14 +435,17 @@ static void slot_truncate(struct blkmap *m, void **slot, unsigned height, blk_t 
 		bits_below_clip(m, base, mask);
 		l->bits[0] &= mask[0];
 		l->bits[1] &= mask[1];
-		return;
+	} else {
+		struct node *n = *slot;
+		blk_t span = slot_span(height - 1);
+
+		for (unsigned i = 0; i < FANOUT; i++)
+			slot_truncate(m, &n->slots[i], height - 1, base + i * span);
 	}
-
-	struct node *n = *slot;
-	blk_t span = slot_span(height - 1);
-
-	for (unsigned i = 0; i < FANOUT; i++)
-		slot_truncate(m, &n->slots[i], height - 1, base + i * span);
+	if (slot_is_full(m, *slot, height, base)) {
+		slot_drop(m, slot, height);
+		*slot = FULL;
+	}
 }
 
 void blkmap_truncate(struct blkmap *m, uint64_t size)
@@ -451,6 +459,7 @@ void blkmap_truncate(struct blkmap *m, uint64_t size)
 	m->nclip = clip_blks(size);
 	m->count -= slot_count(m->root, m->height, 0, m->nclip, end);
 	slot_truncate(m, &m->root, m->height, 0);
+	INVARIANTS(blkmap_check_invariants(m));
 }
 
 /* A stretch that src (NULL: all own) and except (NULL: nothing own) tell alike, or a part of one
@@ -546,4 +555,68 @@ bool blkmap_next_chunk(const struct blkmap *m, uint64_t *chunk, uint64_t bits[2]
 		at = end;
 	}
 	return false;
+}
+
+/* ---- invariants ---- */
+
+/* The sums over the slots that were looked at. */
+struct tally {
+	unsigned left; /* slots that may still be looked at */
+	blk_t own;
+	size_t bytes;
+};
+
+static const char *slot_check(const struct blkmap *m, const void *s, unsigned height, blk_t base,
+			      struct tally *sum)
+{
+	const char *broken = NULL;
+
+	if (!s || !sum->left)
+		return NULL;
+	sum->left--;
+	if (base >= m->nclip)
+		return "blkmap: no slot begins at or past the clip";
+	if (s == FULL) {
+		sum->own += MIN(base + slot_span(height), m->nclip) - base;
+		return NULL;
+	}
+	sum->bytes += slot_bytes(height);
+	if (slot_is_full(m, s, height, base))
+		return "blkmap: a slot that is all own is FULL";
+	if (height > 0) {
+		const struct node *n = s;
+		blk_t span = slot_span(height - 1);
+
+		for (unsigned i = 0; i < FANOUT && !broken; i++)
+			broken = slot_check(m, n->slots[i], height - 1, base + i * span, sum);
+		return broken;
+	}
+
+	const struct leaf *l = s;
+	uint64_t mask[2];
+
+	bits_below_clip(m, base, mask);
+	sum->own +=
+		(blk_t)__builtin_popcountll(l->bits[0]) + (blk_t)__builtin_popcountll(l->bits[1]);
+	return l->bits[0] & ~mask[0] || l->bits[1] & ~mask[1]
+		       ? "blkmap: a leaf has no bit at or past the clip"
+		       : NULL;
+}
+
+const char *blkmap_check_invariants(const struct blkmap *m)
+{
+	struct tally sum = { .left = INVARIANTS_MAX, .bytes = heap_bytes(sizeof(*m)) };
+
+	if (m->nclip != clip_blks(m->clip) || slot_span(m->height) < m->nclip)
+		return "blkmap: the tree reaches to the clip";
+	if (m->count > m->nclip)
+		return "blkmap: no more blocks are own than the clip has";
+
+	const char *broken = slot_check(m, m->root, m->height, 0, &sum);
+
+	if (broken || !sum.left)
+		return broken;
+	return sum.own != m->count     ? "blkmap: count is the number of own blocks"
+	       : sum.bytes != m->bytes ? "blkmap: bytes is the size of all slots"
+				       : NULL;
 }

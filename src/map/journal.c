@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/minmax.h"
 #include "veneer/map/journal_reader.h"
 #include "veneer/sys/file.h"
@@ -31,6 +32,7 @@ static int journal_map(struct journal *j, uint64_t cap)
 	j->map = p;
 	j->map_off = map_off;
 	j->cap = cap;
+	INVARIANTS(journal_check_invariants(j));
 	return 0;
 }
 
@@ -120,5 +122,15 @@ int journal_append(struct journal *j, const struct record *rec)
 		return -EIO;
 	j->tail += len;
 	j->sum = sum;
+	INVARIANTS(journal_check_invariants(j));
 	return 0;
+}
+
+const char *journal_check_invariants(const struct journal *j)
+{
+	if ((j->fd >= 0) != (j->map != NULL))
+		return "journal: an open log is mapped";
+	return j->map && (j->map_off > j->tail || j->tail > j->cap)
+		       ? "journal: the end of the log is in the mapping"
+		       : NULL;
 }

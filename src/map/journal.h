@@ -24,3 +24,5 @@ void journal_release(struct journal *j);
 int journal_reserve(struct journal *j, size_t len);
 /* Append. Errors of journal_reserve, or -EIO: the end of the log is unknown now (poison). */
 int journal_append(struct journal *j, const struct record *rec);
+/* invariants.h */
+const char *journal_check_invariants(const struct journal *j);

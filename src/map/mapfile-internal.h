@@ -81,3 +81,5 @@ int mapfile_sync_room(const struct mapfile *mf) REQUIRES(mf->lock);
 /* Remove the file that mapfile_prepare made and nothing used. */
 void mapfile_sync_drop_prepared(struct mapfile *mf) REQUIRES(mf->lock);
 uint64_t mapfile_sync_now_ms(void);
+/* invariants.h */
+const char *mapfile_check_invariants(const struct mapfile *mf) REQUIRES(mf->lock);

@@ -8,6 +8,7 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/file.h"
@@ -626,4 +627,30 @@ int mapfile_commit_since(struct mapfile *mf, file_id_t id, uint64_t change, bool
 int mapfile_commit(struct mapfile *mf, file_id_t id, bool sync)
 {
 	return mapfile_commit_since(mf, id, UINT64_MAX, sync);
+}
+
+/* ---- invariants ---- */
+
+static int is_counted_wrong(void *arg, struct table_file *f)
+{
+	const uint64_t lsn = *(const uint64_t *)arg;
+
+	return f->must_lsn > lsn || f->change_lsn > lsn || f->commit_lsn > lsn;
+}
+
+const char *mapfile_check_invariants(const struct mapfile *mf)
+{
+	const bool has_log = mf->journal.fd >= 0;
+	uint64_t lsn = mf->lsn;
+
+	if (mf->durable_lsn > lsn)
+		return "mapfile: a change is durable after it was recorded";
+	if (mf->prepared && has_log)
+		return "mapfile: a first map is prepared while there is none";
+	if (!(mf->flags & MAPFILE_READONLY) && mf->now.table.in_session && !has_log)
+		return "mapfile: a session is in a log";
+	if (mf->now.table.files.count <= INVARIANTS_MAX &&
+	    table_each(&mf->now.table, is_counted_wrong, &lsn))
+		return "mapfile: no file waits for a change to come";
+	return journal_check_invariants(&mf->journal);
 }

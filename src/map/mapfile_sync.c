@@ -9,6 +9,7 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
@@ -83,6 +84,7 @@ int mapfile_sync_record(struct mapfile *mf, const struct record *rec)
 		return poison(mf, "append", r);
 	mf->lsn++;
 	stats_add(STATS_MAP_RECORDS, 1);
+	INVARIANTS(mapfile_check_invariants(mf));
 	return 0;
 }
 
@@ -196,6 +198,7 @@ static int successor_publish(struct mapfile *mf, struct successor *s) REQUIRES(m
 	mf->now.head = s->head;
 	mf->now.is_copy = false;
 	mf->is_dir_dirty = true;
+	INVARIANTS(table_check_invariants(&mf->now.table, NULL));
 	return 0;
 }
 
@@ -249,6 +252,7 @@ int mapfile_prepare(struct mapfile *mf)
 		/* Meanwhile another may have been needed at once, or made ahead. */
 		if (mf->journal.fd < 0 && !mf->prepared && (mf->prepared = malloc(sizeof(s)))) {
 			*mf->prepared = s;
+			INVARIANTS(mapfile_check_invariants(mf));
 			return 0;
 		}
 	}
@@ -288,6 +292,7 @@ static int map_create(struct mapfile *mf, uint64_t epoch) REQUIRES(mf->lock)
 	mf->is_dir_dirty = !first_waits(mf) && !is_volatile(mf);
 	if (!mf->is_dir_dirty)
 		mf->durable_lsn = mf->lsn;
+	INVARIANTS(mapfile_check_invariants(mf));
 	return 0;
 }
 
@@ -357,6 +362,7 @@ int mapfile_sync_flush(struct mapfile *mf)
 		if (mf->durable_lsn < want)
 			mf->durable_lsn = want;
 		mf->is_dir_dirty = mf->is_dir_dirty && !is_dir_dirty;
+		INVARIANTS(mapfile_check_invariants(mf));
 		return 0;
 	}
 }

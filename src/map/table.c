@@ -5,6 +5,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
+#include "veneer/base/minmax.h"
 
 static void blkmap_freep(struct blkmap **m)
 {
@@ -114,6 +116,7 @@ int table_insert(struct table *t, file_id_t id, struct blkmap *map)
 	t->bytes += file_bytes(f);
 	if (id >= t->next_id)
 		t->next_id = id + 1;
+	INVARIANTS(table_check_invariants(t, f));
 	return 0;
 }
 
@@ -124,6 +127,7 @@ void table_remove(struct table *t, struct table_file *f)
 	t->bytes -= file_bytes(f);
 	t->count -= f->is_gone ? 0 : 1;
 	file_free(f);
+	INVARIANTS(table_check_invariants(t, NULL));
 }
 
 static blk_t blk_end(const struct blkmap *m)
@@ -427,6 +431,7 @@ int table_apply(struct table *t, const struct record *rec, const char **ret_why)
 		r = apply_new(t, rec, ret_why);
 	else
 		r = apply_change(t, rec, ret_why);
+	INVARIANTS(table_check_invariants(t, table_find_any(t, rec->id)));
 	return r ?: check_limits(t, rec, ret_why);
 }
 
@@ -448,6 +453,7 @@ int table_revert_file(struct table *t, struct table_file *f)
 	t->count += f->is_gone ? 1 : 0;
 	f->is_gone = false;
 	dirty_del(t, f);
+	INVARIANTS(table_check_invariants(t, f));
 	return 0;
 }
 
@@ -527,6 +533,7 @@ int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap
 	f->is_gone = false;
 	dirty_del(t, f);
 	r = table_trim_zeros(t, f);
+	INVARIANTS(table_check_invariants(t, f));
 	return r < 0 ? r : 1;
 }
 
@@ -552,4 +559,87 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 		if (f->is_gone && (!fn || fn(arg, f)))
 			table_remove(t, f);
 	}
+}
+
+/* ---- invariants ---- */
+
+/* Of the first INVARIANTS_MAX chunks. */
+static bool is_part(const struct blkmap *part, const struct blkmap *of)
+{
+	uint64_t chunk = 0, bits[2], all[2];
+
+	for (unsigned k = 0; k < INVARIANTS_MAX && blkmap_next_chunk(part, &chunk, bits);
+	     k++, chunk++) {
+		blkmap_bits(of, chunk, all);
+		if (bits[0] & ~all[0] || bits[1] & ~all[1])
+			return false;
+	}
+	return true;
+}
+
+static bool is_empty_before(const struct blkmap *m, blk_t end)
+{
+	bool is_own;
+
+	end = MIN(end, INVARIANTS_MAX * CHUNK_BLKS);
+	return !end || (blkmap_run(m, 0, end, &is_own) == end && !is_own);
+}
+
+static const char *file_check(const struct table *t, const struct table_file *f)
+{
+	if (f->id >= t->next_id)
+		return "table: the next id is above all others";
+	if (f->is_dirty != (f->pend || f->cut || f->is_gone))
+		return "table: a file is dirty if a boot would change it";
+	if (f->pend && blkmap_clip(f->pend) != blkmap_clip(f->map))
+		return "table: pend has the clip of map";
+	if (f->pend && !is_part(f->pend, f->map))
+		return "table: pend is a part of map";
+	if (f->cut && !is_empty_before(f->cut, blk_end(f->map)))
+		return "table: cut begins at the clip of map";
+	if (f->zero && blkmap_clip(f->zero) != table_committed_clip(f))
+		return "table: zero has the clip of the committed state";
+	return NULL;
+}
+
+struct tally {
+	size_t count, bytes, ndirty;
+};
+
+static int file_add(void *arg, struct table_file *f)
+{
+	struct tally *sum = arg;
+
+	sum->count += !f->is_gone;
+	sum->bytes += file_bytes(f);
+	sum->ndirty += f->is_dirty;
+	return 0;
+}
+
+static const char *all_check(const struct table *t)
+{
+	const struct table_file *before = NULL;
+	struct tally sum = { 0 };
+
+	table_each(t, file_add, &sum);
+	if (sum.count != t->count || sum.bytes != t->bytes)
+		return "table: count and bytes are the sums over its files";
+	for (const struct table_file *f = t->dirty; f && sum.ndirty; f = f->dirty_next) {
+		if (!f->is_dirty || f->dirty_prev != before)
+			return "table: the list of dirty files is linked both ways";
+		before = f;
+		sum.ndirty--;
+	}
+	return sum.ndirty || (before && before->dirty_next)
+		       ? "table: each dirty file is listed once"
+		       : NULL;
+}
+
+const char *table_check_invariants(const struct table *t, const struct table_file *f)
+{
+	const char *broken = f ? file_check(t, f) : NULL;
+
+	if (!broken && (t->lost_first > t->lost_end || t->lost_end > t->next_id))
+		broken = "table: ids were lost below the next one";
+	return broken || t->files.count > INVARIANTS_MAX ? broken : all_check(t);
 }

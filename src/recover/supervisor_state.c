@@ -2,6 +2,7 @@
 #include "veneer/recover/supervisor_state.h"
 
 #include "veneer/base/clock.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/minmax.h"
 
 #include <errno.h>
@@ -96,6 +97,7 @@ int supervisor_state_put(struct supervisor_state *l, int fd, uint32_t *ret_place
 			;
 		if (atomic_compare_exchange_strong(&p->fd, &nothing, fd + 1)) {
 			p->cost_ms = p->strikes = 0;
+			INVARIANTS(supervisor_state_check_invariants(l, k));
 			*ret_place = k;
 			return 0;
 		}
@@ -182,6 +184,7 @@ bool supervisor_state_judge(struct supervisor_state *l, bool is_crash)
 			continue;
 		strike(p);
 		is_any = true;
+		INVARIANTS(supervisor_state_check_invariants(l, k));
 	}
 	return is_any;
 }
@@ -245,4 +248,20 @@ void supervisor_state_set_word(struct supervisor_state *l, int fd)
 int supervisor_state_word(const struct supervisor_state *l)
 {
 	return descriptor(l->word);
+}
+
+/* ---- invariants ---- */
+
+/* Of the place alone: the rest may be what a crash made of it. */
+const char *supervisor_state_check_invariants(const struct supervisor_state *l, uint32_t place)
+{
+	const struct place *p = &l->places[place];
+
+	if (place >= end_of(l))
+		return "supervisor_state: a place in use is one of those that are looked at";
+	if (descriptor(p->fd) < 0)
+		return "supervisor_state: a place in use has a descriptor";
+	if (p->strikes && (uint64_t)p->struck_s > (uint64_t)clock_s())
+		return "supervisor_state: a strike is of the past";
+	return NULL;
 }

@@ -19,6 +19,7 @@
 #include "veneer/base/clock.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
@@ -84,6 +85,7 @@ static void retire_locked(struct mmap_cache *w, bool is_evicted) REQUIRES(cache.
 	htab_remove(&cache.table, &w->hash);
 	cache_policy_remove(&cache.policy, &w->policy, is_evicted);
 	w->is_listed = false;
+	INVARIANTS(mmap_cache_check_invariants());
 }
 
 /* Destroy a window that is retired and unpinned. */
@@ -348,6 +350,7 @@ static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 			cache_policy_add(&cache.policy, &w->policy, hash, w->len);
 			w->is_listed = true;
 			w->pins = 1;
+			INVARIANTS(mmap_cache_check_invariants());
 		}
 	}
 	mutex_unlock(&cache.lock);
@@ -398,6 +401,7 @@ void mmap_cache_unpin(struct mmap_cache *w)
 			retire_locked(w, true);
 		is_dead = !w->is_listed;
 	}
+	INVARIANTS(mmap_cache_check_invariants());
 	mutex_unlock(&cache.lock);
 	if (is_dead)
 		destroy(w);
@@ -491,6 +495,7 @@ static unsigned claim_locked(struct fill *f, const struct mmap_cache_part *part)
 		set_range(&missing, first, n, false);
 		total += n;
 	}
+	INVARIANTS(mmap_cache_check_invariants());
 	return total;
 }
 
@@ -511,6 +516,7 @@ static void run_fill(struct fill *f)
 			set_range(&w->resident, first, n, true);
 		pthread_cond_broadcast(&w->filled);
 	}
+	INVARIANTS(mmap_cache_check_invariants());
 	f->n = 0;
 }
 
@@ -642,4 +648,46 @@ void mmap_cache_usage(struct mmap_cache_usage *ret)
 	*ret = (struct mmap_cache_usage){ .bytes = cache.bytes,
 					  .count = cache.count,
 					  .budget = cache.budget };
+}
+
+/* ---- invariants ---- */
+
+static const char *window_check(struct mmap_cache *w) REQUIRES(cache.lock)
+{
+	if (!w->is_listed || find_locked(&w->key) != w)
+		return "mmap_cache: a window in the queues is in the table, alone of its key";
+	if (!w->len || w->len > MMAP_CACHE_BYTES || w->policy.bytes != w->len)
+		return "mmap_cache: the queues know the length of a window";
+	if (meets(&w->resident, &w->filling))
+		return "mmap_cache: a page that is being filled is not resident";
+	return NULL;
+}
+
+const char *mmap_cache_check_invariants(void) UNCHECKED_LOCKS
+{
+	const struct cache_policy *p = &cache.policy;
+	const char *broken = NULL;
+	size_t bytes = 0, n = 0;
+
+	for (int q = 0; q < CACHE_POLICY_QUEUES; q++) {
+		const struct list_link *l = p->order[q].next;
+
+		for (; l != &p->order[q] && n < INVARIANTS_MAX && !broken; l = l->next) {
+			struct mmap_cache *w =
+				container_of(container_of(l, struct cache_policy_entry, order),
+					     struct mmap_cache, policy);
+
+			broken = window_check(w);
+			bytes += w->len;
+			n++;
+		}
+	}
+	if (!broken && p->count != cache.table.count)
+		broken = "mmap_cache: the table and the queues have the same windows";
+	if (!broken && (p->count > cache.count || p->bytes[0] + p->bytes[1] > cache.bytes))
+		broken = "mmap_cache: each window in the queues is counted";
+	if (!broken && p->count < INVARIANTS_MAX &&
+	    (n != p->count || bytes != p->bytes[0] + p->bytes[1]))
+		broken = "mmap_cache: the queues are as long as they say";
+	return broken;
 }

@@ -92,3 +92,6 @@ void inode_note_special_locked(struct union_fs *t, struct inode *i);
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);
 /* Resolve an inode from the object found at its name. -ESTALE: that is another object. */
 int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f);
+
+/* invariants.h; i: the inode that changed, which is referenced, or NULL. */
+const char *inode_check_invariants(struct union_fs *t, struct inode *i) REQUIRES(t->inodes->lock);

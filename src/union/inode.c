@@ -10,6 +10,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/base/minmax.h"
@@ -385,6 +386,7 @@ void inode_unref(struct union_fs *t, struct inode *i)
 
 	mutex_lock(&t->inodes->lock);
 	inode_unref_locked(t, i, &free_list);
+	INVARIANTS(inode_check_invariants(t, NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
@@ -400,6 +402,7 @@ void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t
 	i->refs--;
 	*ret_id = i->id;
 	*ret_generation = i->generation;
+	INVARIANTS(inode_check_invariants(t, i));
 }
 
 void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
@@ -422,6 +425,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 		if (i)
 			inode_unlink_dead_locked(t, i, &free_list);
 	}
+	INVARIANTS(inode_check_invariants(t, NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
@@ -570,6 +574,7 @@ void inode_note_gone(struct union_fs *t, struct inode *i)
 	LOCK_SCOPE(&t->inodes->lock);
 	if (i->links == INODE_ORPHAN)
 		i->links = INODE_GONE;
+	INVARIANTS(inode_check_invariants(t, i));
 }
 
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
@@ -591,6 +596,7 @@ void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 	if (!inode_is_orphan(i))
 		node_table_set_state(node_table_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
+	INVARIANTS(inode_check_invariants(t, i));
 }
 
 /* ---- accessors ---- */

@@ -4,6 +4,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/array.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/union/upper_dir.h"
 
@@ -89,6 +90,7 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 	}
 	node_table_clear_name(t->nodes, id);
 	i->former[i->n_former++] = id;
+	INVARIANTS(inode_check_invariants(t, i));
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/log.h"
 #include "veneer/union/inode_rollback.h"
@@ -21,6 +22,7 @@ void inode_note_held(struct union_fs *t, struct inode *i, int fd)
 	node_table_slot(t->nodes, i->id)->held_fd = fd + 1;
 	i->is_held = fd >= 0;
 	inode_note_special_locked(t, i);
+	INVARIANTS(inode_check_invariants(t, i));
 }
 
 void inode_note_mapped(struct union_fs *t, struct inode *i)
@@ -30,6 +32,7 @@ void inode_note_mapped(struct union_fs *t, struct inode *i)
 	i->given |= INODE_GIVEN_MAPPING;
 	node_table_touch(t->nodes, i->id);
 	inode_note_special_locked(t, i);
+	INVARIANTS(inode_check_invariants(t, i));
 }
 
 int inode_note_tied(struct union_fs *t, uint32_t id, int change)

@@ -4,6 +4,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 #include "veneer/base/stats.h"
 
@@ -119,6 +120,7 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 	} else if (i) {
 		inode_unlink_dead_locked(t, i, &free_list);
 	}
+	INVARIANTS(inode_check_invariants(t, r == 0 ? i : NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
@@ -139,8 +141,12 @@ bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, stru
 
 int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
 {
+	int r;
+
 	LOCK_SCOPE(&t->inodes->lock);
-	return add_name_locked(t, i, parent, name);
+	r = add_name_locked(t, i, parent, name);
+	INVARIANTS(inode_check_invariants(t, i));
+	return r;
 }
 
 /* unresolved_path: the path of an unresolved inode in the image. */
@@ -193,6 +199,7 @@ void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
 
 	mutex_lock(&t->inodes->lock);
 	drop_name_locked(t, parent, name, &free_list);
+	INVARIANTS(inode_check_invariants(t, NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }
@@ -216,6 +223,7 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 		orphan_check_locked(t, i, NULL);
 		inode_unref_locked(t, i, &free_list);
 	}
+	INVARIANTS(inode_check_invariants(t, NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
@@ -254,6 +262,7 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
 		inode_unref_locked(t, ia, &free_list);
 	if (ib)
 		inode_unref_locked(t, ib, &free_list);
+	INVARIANTS(inode_check_invariants(t, NULL));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;

@@ -4,6 +4,7 @@
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/lock.h"
 
 #include <dirent.h>
@@ -127,7 +128,11 @@ int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, con
 	if (!n || n->parent != parent || strcmp(n->name, name) != 0 ||
 	    f->dir_version != inode_dir_version(parent))
 		return -EAGAIN;
-	return inode_resolve_named_locked(t, i, f);
+
+	int r = inode_resolve_named_locked(t, i, f);
+
+	INVARIANTS(inode_check_invariants(t, i));
+	return r;
 }
 
 int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *f,
@@ -148,6 +153,7 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 			drop_names_locked(t, i, &free_list);
 		}
 	}
+	INVARIANTS(inode_check_invariants(t, i));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 	return r;
@@ -164,6 +170,7 @@ void inode_mark_stale(struct union_fs *t, struct inode *i)
 		inode_note_orphan_locked(t, i, NULL);
 		drop_names_locked(t, i, &free_list);
 	}
+	INVARIANTS(inode_check_invariants(t, i));
 	mutex_unlock(&t->inodes->lock);
 	inode_free_unlinked(t, free_list);
 }

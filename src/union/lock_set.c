@@ -6,6 +6,7 @@
 #include "lock_set.h"
 
 #include "veneer/base/hash.h"
+#include "veneer/base/invariants.h"
 #include "veneer/base/minmax.h"
 
 #include <errno.h>
@@ -99,6 +100,7 @@ static void insert(struct lock_set *s, struct lock_object *o, uint32_t index)
 	s->next[index] = *to;
 	s->is_closing[index] = false;
 	*to = index + 1;
+	INVARIANTS(lock_set_check_invariants(s, o, NULL));
 }
 
 int lock_set_enter(struct lock_set *s, uint64_t inode, uint32_t index)
@@ -346,9 +348,14 @@ static int change_flock(struct lock_set *s, struct lock_object *o, const struct 
 
 int lock_set_change(struct lock_set *s, struct lock_object *o, const struct lock_request *q)
 {
+	int r;
+
 	if (q->kind == LOCKS_FLOCK)
-		return change_flock(s, o, q);
-	return obstacle(s, o, q) != NO_RECORD ? -EAGAIN : change_record(s, o, q);
+		r = change_flock(s, o, q);
+	else
+		r = obstacle(s, o, q) != NO_RECORD ? -EAGAIN : change_record(s, o, q);
+	INVARIANTS(lock_set_check_invariants(s, o, r < 0 ? NULL : q));
+	return r;
 }
 
 /* ---- changes without a request ---- */
@@ -389,4 +396,57 @@ void lock_set_drop_all(struct lock_set *s, struct lock_object *o)
 {
 	for (unsigned kind = 0; kind < LOCK_SET_KINDS; kind++)
 		take_away(s, o, kind, is_any, NULL);
+}
+
+/* ---- invariants ---- */
+
+static const char *chain_check(const struct lock_set *s, const struct lock_object *o, unsigned kind)
+{
+	uint32_t link = o->first[kind];
+	uint64_t start = 0;
+
+	for (unsigned k = 0; k < INVARIANTS_MAX && link != NO_RECORD; k++) {
+		const struct lock_record *r = at(s, link);
+
+		if (r->kind != kind || !r->birth)
+			return "lock_set: an object has records of its kind that are held";
+		if (r->start < start)
+			return "lock_set: records stand in the order of their starts";
+		start = r->start;
+		link = next_of(s, link);
+	}
+	return NULL;
+}
+
+/* The records may come from a server that crashed, so that invariants 1 and 2 hold for the range of
+ * a request alone. */
+static const char *granted_check(const struct lock_set *s, const struct lock_object *o,
+				 const struct lock_request *q)
+{
+	uint32_t link = o->first[q->kind];
+	bool has_it = q->type == LOCKS_NONE;
+	unsigned k = 0;
+
+	if (obstacle(s, o, q) != NO_RECORD)
+		return "lock_set: nothing is in the way of a lock that was given";
+	for (; k < INVARIANTS_MAX && link != NO_RECORD; k++, link = next_of(s, link)) {
+		const struct lock_record *r = at(s, link);
+
+		if (r->owner != q->owner || !overlaps(r, q))
+			continue;
+		if (q->type == LOCKS_NONE)
+			return "lock_set: nothing is left of a lock that was given up";
+		has_it |= r->type == q->type && r->start <= q->start && r->end >= q->end;
+	}
+	return has_it || k == INVARIANTS_MAX ? NULL : "lock_set: a lock that was given is there";
+}
+
+const char *lock_set_check_invariants(const struct lock_set *s, const struct lock_object *o,
+				      const struct lock_request *q)
+{
+	const char *broken = NULL;
+
+	for (unsigned kind = 0; kind < LOCK_SET_KINDS && !broken; kind++)
+		broken = chain_check(s, o, kind);
+	return broken || !q ? broken : granted_check(s, o, q);
 }

@@ -57,3 +57,6 @@ int lock_set_change(struct lock_set *s, struct lock_object *o, const struct lock
 uint32_t lock_set_drop_owner(struct lock_set *s, struct lock_object *o, uint64_t owner);
 uint32_t lock_set_drop_handle(struct lock_set *s, struct lock_object *o, uint64_t handle);
 void lock_set_drop_all(struct lock_set *s, struct lock_object *o);
+/* invariants.h; q: the request that was granted just now, or NULL. */
+const char *lock_set_check_invariants(const struct lock_set *s, const struct lock_object *o,
+				      const struct lock_request *q);

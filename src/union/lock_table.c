@@ -9,6 +9,8 @@
 #include "veneer/union/lock_table.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/invariants.h"
+#include "veneer/base/minmax.h"
 #include "veneer/union/locks.h"
 
 #include <stdatomic.h>
@@ -168,6 +170,7 @@ uint32_t lock_table_bring(struct lock_table *t, const struct lock_record *from)
 	memcpy((char *)r + rest, (const char *)from + rest, sizeof(*r) - rest);
 	set_birth(r, t->head->happened + 1);
 	t->n++;
+	INVARIANTS(lock_table_check_invariants(t));
 	return i;
 }
 
@@ -176,6 +179,7 @@ void lock_table_take_away(struct lock_table *t, uint32_t index)
 	set_death(&t->records[index], t->head->happened + 1);
 	t->dead[t->n_dead++] = index;
 	t->n--;
+	INVARIANTS(lock_table_check_invariants(t));
 }
 
 void lock_table_commit(struct lock_table *t)
@@ -187,6 +191,7 @@ void lock_table_commit(struct lock_table *t)
 		set_birth(&t->records[i], 0);
 		t->free[t->n_free++] = i;
 	}
+	INVARIANTS(lock_table_check_invariants(t));
 }
 
 const struct lock_record *lock_table_at(const struct lock_table *t, uint32_t index)
@@ -205,4 +210,27 @@ void lock_table_each(const struct lock_table *t,
 	for (uint32_t i = 0; i < ROOM; i++)
 		if (t->records[i].birth)
 			fn(i, &t->records[i], arg);
+}
+
+/* ---- invariants ---- */
+
+#define LOOKS_FREE 16 /* each may be a page that no record was on yet */
+
+const char *lock_table_check_invariants(const struct lock_table *t)
+{
+	if (t->n + t->n_dead + t->n_free != ROOM)
+		return "lock_table: each record is held, dying or free";
+	for (uint32_t k = 0; k < MIN(t->n_free, LOOKS_FREE); k++) {
+		const uint32_t i = t->free[t->n_free - 1 - k];
+
+		if (i >= ROOM || t->records[i].birth)
+			return "lock_table: a free record has no birth";
+	}
+	for (uint32_t k = 0; k < MIN(t->n_dead, INVARIANTS_MAX); k++) {
+		const uint32_t i = t->dead[k];
+
+		if (i >= ROOM || t->records[i].death != t->head->happened + 1)
+			return "lock_table: a dying record dies by the next change";
+	}
+	return NULL;
 }

@@ -96,3 +96,5 @@ bool page_dups_heeds_memory(const struct page_dups *c);
 void page_dups_usage(const struct page_dups *c, struct page_dups_usage *ret);
 /* Memory that the table takes. */
 size_t page_dups_bytes(const struct page_dups *c);
+/* invariants.h; key: the extent that changed, or NULL. */
+const char *page_dups_check_invariants(const struct page_dups *c, const struct page_dups_key *key);

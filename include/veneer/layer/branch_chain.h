@@ -52,3 +52,5 @@ int branch_chain_remove(struct branch_chain *c, uint64_t id);
 /* Snapshot id takes in those of ids[0..n) that stand right below it, which go. 0; -EBUSY: something
  * else stands on one of them, and the chain is changed in part. */
 int branch_chain_absorb(struct branch_chain *c, uint64_t id, const uint64_t *ids, size_t n);
+/* invariants.h */
+const char *branch_chain_check_invariants(const struct branch_chain *c);

@@ -44,3 +44,5 @@ int blkmap_set_bits(struct blkmap *m, uint64_t chunk, const uint64_t bits[2]);
 void blkmap_bits(const struct blkmap *m, uint64_t chunk, uint64_t ret_bits[2]);
 /* Heap bytes held, the allocator's share included: for budgets, statistics and the benchmark. */
 size_t blkmap_bytes(const struct blkmap *m);
+/* invariants.h */
+const char *blkmap_check_invariants(const struct blkmap *m);

@@ -97,3 +97,5 @@ struct blkmap *table_committed(const struct table_file *f);
 
 /* Each file in any order until fn says otherwise than 0; that. fn may not remove. */
 int table_each(const struct table *t, int (*fn)(void *arg, struct table_file *f), void *arg);
+/* invariants.h; f: the file that changed, or NULL. */
+const char *table_check_invariants(const struct table *t, const struct table_file *f);

@@ -72,3 +72,5 @@ int supervisor_state_take_hand_over(struct supervisor_state *l);
 /* The descriptor by which a process waits for the word that the mounts are resumed; -1: none. */
 void supervisor_state_set_word(struct supervisor_state *l, int fd);
 int supervisor_state_word(const struct supervisor_state *l);
+/* invariants.h; place: one that was put or judged just now. */
+const char *supervisor_state_check_invariants(const struct supervisor_state *l, uint32_t place);

@@ -69,3 +69,5 @@ struct mmap_cache_usage {
 	size_t bytes, count, budget;
 };
 void mmap_cache_usage(struct mmap_cache_usage *ret);
+/* invariants.h */
+const char *mmap_cache_check_invariants(void);

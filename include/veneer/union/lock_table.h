@@ -50,3 +50,5 @@ uint32_t lock_table_count(const struct lock_table *t);
 /* Call fn for each record. */
 void lock_table_each(const struct lock_table *t,
 		     void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg);
+/* invariants.h */
+const char *lock_table_check_invariants(const struct lock_table *t);

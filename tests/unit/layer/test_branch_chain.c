@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "support/broken.h"
 #include "veneer/base/hash.h"
 #include "veneer/layer/branch_chain.h"
 
@@ -241,6 +242,28 @@ static void test_branch_chain__one_takes_in_those_below(void **state)
 	branch_chain_release(&c);
 }
 
+static void test_branch_chain__each_invariant_can_be_broken(void **state)
+{
+	struct branch_chain c = some();
+
+	(void)state;
+	EXPECT_BROKEN(branch_chain_check_invariants(&c),
+		      "branch_chain: there are no more than BRANCH_CHAIN_MAX", c.n,
+		      BRANCH_CHAIN_MAX + 1);
+	EXPECT_BROKEN(branch_chain_check_invariants(&c),
+		      "branch_chain: each one has a number and a name", c.entries[1].id, 0);
+	EXPECT_BROKEN(branch_chain_check_invariants(&c),
+		      "branch_chain: each one has a number and a name", c.entries[3].name[0], '.');
+	EXPECT_BROKEN(branch_chain_check_invariants(&c),
+		      "branch_chain: no two have the same number or name", c.entries[2].id, 1);
+	EXPECT_BROKEN(branch_chain_check_invariants(&c),
+		      "branch_chain: a parent comes before its children", c.entries[1].parent, 3);
+	strcpy(c.entries[2].name, "first");
+	assert_string_equal(branch_chain_check_invariants(&c),
+			    "branch_chain: no two have the same number or name");
+	branch_chain_release(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_branch_chain__names_and_numbers_are_given_once),
 		cmocka_unit_test(test_branch_chain__one_takes_in_those_below),
 		cmocka_unit_test(test_branch_chain__what_something_stands_on_stays),
+		cmocka_unit_test(test_branch_chain__each_invariant_can_be_broken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

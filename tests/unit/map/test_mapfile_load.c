@@ -91,8 +91,10 @@ static void test_mapfile_load__full_map_takes_no_more_blocks(void **state)
 	assert_int_equal(mapfile_reserve(mf, 1), -ENOSPC);
 	assert_int_equal(mapfile_file_new(mf, MIB, &other), -ENOSPC);
 	mf->journal.tail = tail + 40;
+#ifndef VENEER_INVARIANTS /* which see that bytes is not the truth */
 	mf->now.table.bytes += TABLE_BYTES_BASE + (1 << 20);
 	assert_int_equal(mapfile_reserve(mf, 1), -ENOSPC);
+#endif
 	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	assert_int_equal(mapfile_truncate(mf, id, 1), 0);
 	assert_int_equal(mapfile_file_gone(mf, id), 0);
