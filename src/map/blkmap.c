@@ -611,6 +611,8 @@ const char *blkmap_check_invariants(const struct blkmap *m)
 		return "blkmap: the tree reaches to the clip";
 	if (m->count > m->nclip)
 		return "blkmap: no more blocks are own than the clip has";
+	if (m->bytes > sum.bytes + INVARIANTS_MAX * slot_bytes(1))
+		return NULL;
 
 	const char *broken = slot_check(m, m->root, m->height, 0, &sum);
 

@@ -6,7 +6,6 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/invariants.h"
-#include "veneer/base/minmax.h"
 
 static void blkmap_freep(struct blkmap **m)
 {
@@ -563,13 +562,14 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 
 /* ---- invariants ---- */
 
-/* Of the first INVARIANTS_MAX chunks. */
+#define SMALL_FILE_BYTES \
+	(INVARIANTS_MAX * sizeof(void *) * 8) /* of all its maps: nodes of a tree */
+
 static bool is_part(const struct blkmap *part, const struct blkmap *of)
 {
-	uint64_t chunk = 0, bits[2], all[2];
+	uint64_t bits[2], all[2];
 
-	for (unsigned k = 0; k < INVARIANTS_MAX && blkmap_next_chunk(part, &chunk, bits);
-	     k++, chunk++) {
+	for (uint64_t chunk = 0; blkmap_next_chunk(part, &chunk, bits); chunk++) {
 		blkmap_bits(of, chunk, all);
 		if (bits[0] & ~all[0] || bits[1] & ~all[1])
 			return false;
@@ -581,7 +581,6 @@ static bool is_empty_before(const struct blkmap *m, blk_t end)
 {
 	bool is_own;
 
-	end = MIN(end, INVARIANTS_MAX * CHUNK_BLKS);
 	return !end || (blkmap_run(m, 0, end, &is_own) == end && !is_own);
 }
 
@@ -593,12 +592,14 @@ static const char *file_check(const struct table *t, const struct table_file *f)
 		return "table: a file is dirty if a boot would change it";
 	if (f->pend && blkmap_clip(f->pend) != blkmap_clip(f->map))
 		return "table: pend has the clip of map";
+	if (f->zero && blkmap_clip(f->zero) != table_committed_clip(f))
+		return "table: zero has the clip of the committed state";
+	if (file_bytes(f) > SMALL_FILE_BYTES)
+		return NULL;
 	if (f->pend && !is_part(f->pend, f->map))
 		return "table: pend is a part of map";
 	if (f->cut && !is_empty_before(f->cut, blk_end(f->map)))
 		return "table: cut begins at the clip of map";
-	if (f->zero && blkmap_clip(f->zero) != table_committed_clip(f))
-		return "table: zero has the clip of the committed state";
 	return NULL;
 }
 

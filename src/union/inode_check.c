@@ -71,6 +71,7 @@ static const char *inode_check(struct union_fs *t, struct inode *i)
 
 /* nrefs: how many names have the inode of each id as parent. */
 static const char *count_parents(const struct inode_table *inodes, uint32_t end, uint32_t *nrefs)
+	REQUIRES(inodes->lock)
 {
 	for (size_t k = 0; k < inodes->names.nbuckets; k++)
 		for (struct hlink *l = inodes->names.buckets[k]; l; l = l->next) {
@@ -83,7 +84,7 @@ static const char *count_parents(const struct inode_table *inodes, uint32_t end,
 	return NULL;
 }
 
-static const char *all_check(struct union_fs *t)
+static const char *all_check(struct union_fs *t) REQUIRES(t->inodes->lock)
 {
 	const uint32_t end = node_table_end(t->nodes);
 	uint32_t nrefs[INVARIANTS_MAX] = { 0 };

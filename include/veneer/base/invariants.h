@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-#define INVARIANTS_MAX 256u
+#define INVARIANTS_MAX 64u
 
 static inline void invariants_assert(const char *broken)
 {
