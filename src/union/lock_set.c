@@ -269,6 +269,10 @@ struct change {
 
 static void keep_rest(struct change *c, const struct lock_record *r, uint64_t start, uint64_t end)
 {
+	/* More are left only by a server that damaged its table; the last place is for the new one.
+	 */
+	if (c->n_now == LOCK_TABLE_CHANGE - 1)
+		return;
 	c->now[c->n_now] = *r;
 	c->now[c->n_now].start = start;
 	c->now[c->n_now++].end = end;

@@ -108,6 +108,27 @@ static void test_lock_set_invariants__granted_lock_is_there(void **state)
 	assert_null(CHECK(&none));
 }
 
+static void test_lock_set_invariants__damaged_table_gives_no_more_rests_than_have_room(void **state)
+{
+	const struct lock_request q = want(1, LOCKS_EXCLUSIVE, 50, 59);
+
+	(void)state;
+	for (uint64_t k = 0; k < 4; k++) {
+		const struct lock_record r = { .node = 7,
+					       .owner = 1,
+					       .start = k,
+					       .end = 100 + k,
+					       .kind = LOCKS_RECORD,
+					       .type = LOCKS_SHARED };
+
+		assert_int_equal(lock_set_enter(&set, 7, lock_table_bring(set.tab, &r)), 0);
+		lock_table_commit(set.tab);
+	}
+	assert_int_equal(lock_set_change(&set, file, &q), 1);
+	assert_null(CHECK(&q));
+	assert_int_equal(lock_table_count(set.tab), LOCK_TABLE_CHANGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -117,6 +138,9 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lock_set_invariants__granted_lock_is_there,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_lock_set_invariants__damaged_table_gives_no_more_rests_than_have_room,
+			setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
