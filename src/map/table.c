@@ -565,11 +565,13 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 #define SMALL_FILE_BYTES \
 	(INVARIANTS_MAX * sizeof(void *) * 8) /* of all its maps: nodes of a tree */
 
+/* Of the first chunks: all of a huge file may be own. */
 static bool is_part(const struct blkmap *part, const struct blkmap *of)
 {
-	uint64_t bits[2], all[2];
+	uint64_t chunk = 0, bits[2], all[2];
 
-	for (uint64_t chunk = 0; blkmap_next_chunk(part, &chunk, bits); chunk++) {
+	for (unsigned k = 0; k < INVARIANTS_MAX && blkmap_next_chunk(part, &chunk, bits);
+	     k++, chunk++) {
 		blkmap_bits(of, chunk, all);
 		if (bits[0] & ~all[0] || bits[1] & ~all[1])
 			return false;
