@@ -8,7 +8,9 @@
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 
 #define BIG 50000
 
@@ -285,6 +287,25 @@ static void test_copyup__origin_is_written_once(void **state)
 	assert_int_equal(getxattr(path, "user.veneer.partial", NULL, 0), before + 3);
 }
 
+static void test_copyup__times_that_cannot_be_set_are_an_error(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	pid_t child;
+	int status;
+
+	tree_put_text(d, "lower/f", "text");
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	child = fork();
+	if (child == 0)
+		_exit(scratch_deny(SYS_utimensat, EIO) < 0 || copyup_inode(d->t, i, NULL) != -EIO);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_false(tree_is_there(d, "upper/f"));
+	tree_forget(d, i);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -301,6 +322,7 @@ int main(void)
 		row(test_copyup__unlinked_file_gets_no_name),
 		row(test_copyup__all_names_of_a_lower_hard_link_come_along),
 		row(test_copyup__origin_is_written_once),
+		row(test_copyup__times_that_cannot_be_set_are_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

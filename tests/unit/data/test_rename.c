@@ -294,6 +294,24 @@ static void test_rename__directory_over_one_that_is_not_empty_is_refused(void **
 	tree_expect_names(d, "", "dir new");
 }
 
+static void test_rename__old_name_goes_where_whiteouts_are_files(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/f", "text");
+	tree_put_text(d, "lower/g", "hidden");
+	tree_mount(d, "volatile");
+	d->t->style.has_device = false;
+	assert_int_equal(remove_file(d->t, d->t->root, "g"), 0);
+	assert_true(tree_is_there(d, "upper/.wh.g"));
+	assert_int_equal(move(d, "f", "g", 0), 0);
+	assert_true(tree_is_there(d, "upper/.wh.f"));
+	assert_false(tree_is_there(d, "upper/.wh.g"));
+	assert_false(tree_is_there(d, "upper/f"));
+	tree_expect_names(d, "", "g");
+	tree_expect_text(d, "g", "text");
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -303,6 +321,7 @@ int main(void)
 		row(test_rename__moved_file_keeps_its_bytes_when_its_old_name_is_taken_again),
 		row(test_rename__moved_twice_over_two_generations_still_finds_its_blocks),
 		row(test_rename__over_a_lower_file_replaces_it),
+		row(test_rename__old_name_goes_where_whiteouts_are_files),
 		row(test_rename__replaced_file_stays_usable_while_it_is_held),
 		row(test_rename__over_a_whiteout_keeps_lower_hidden),
 		row(test_rename__noreplace_and_exchange_look_at_the_target),

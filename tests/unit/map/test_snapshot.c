@@ -204,9 +204,30 @@ static void test_snapshot__hostile_headers_are_refused_cheaply(void **state)
 	assert_int_equal(load_with(FIELD(snapshot_sum), 0), -EUCLEAN);
 }
 
+static void test_snapshot__file_is_a_copy_unless_number_and_birth_time_are_its_own(void **state)
+{
+	const struct buf nothing = { 0 };
+	const int fd = file_with(&nothing);
+	struct format_map_header own, other;
+
+	(void)state;
+	assert_int_equal(snapshot_identify(fd, &own), 0);
+	assert_int_equal(snapshot_is_copy(fd, &own), 0);
+	other = own;
+	other.self_ino++;
+	assert_int_equal(snapshot_is_copy(fd, &other), 1);
+	other = own;
+	other.self_btime_ns++;
+	assert_int_equal(snapshot_is_copy(fd, &other), 1);
+	assert_int_equal(snapshot_is_copy(-1, &own), -EBADF);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_snapshot__file_is_a_copy_unless_number_and_birth_time_are_its_own),
 		cmocka_unit_test(test_snapshot__keeps_present_and_committed_state_apart),
 		cmocka_unit_test(test_snapshot__whole_file_is_one_record_however_large),
 		cmocka_unit_test(test_snapshot__hostile_headers_are_refused_cheaply),

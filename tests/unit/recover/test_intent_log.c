@@ -274,9 +274,32 @@ static void test_intent_log__a_note_stands_beside_the_intent_of_the_same_request
 	assert_null(intent_log_note(&(struct intent_request){ .kind = INTENT_INVALIDATE }));
 }
 
+static void test_intent_log__set_id_writes_are_counted_while_they_stand(void **state)
+{
+	const struct intent_request setid = { .key = KEY, .unique = 21, .kind = INTENT_SETID };
+	void *mem = fresh_area();
+	struct intent *n;
+
+	(void)state;
+	assert_false(intent_log_has_setid());
+	n = begin(KEY, 20, false);
+	assert_false(intent_log_has_setid());
+	intent_log_end(n);
+	n = intent_log_begin(&setid);
+	assert_true(intent_log_has_setid());
+	intent_log_use_area(mem);
+	assert_true(intent_log_has_setid());
+	n = intent_log_begin(&(struct intent_request){
+		.key = KEY, .unique = 21, .kind = INTENT_SETID, .is_resent = true });
+	assert_non_null(n);
+	intent_log_end(n);
+	assert_false(intent_log_has_setid());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_intent_log__set_id_writes_are_counted_while_they_stand),
 		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),
 		cmocka_unit_test(
 			test_intent_log__a_note_stands_beside_the_intent_of_the_same_request),
