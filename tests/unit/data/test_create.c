@@ -262,6 +262,22 @@ static void test_create__default_acl_is_inherited(void **state)
 	tree_expect_names(d, "dir", "f x");
 }
 
+static void test_create__link_goes_over_nothing_that_came_past_the_mount(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	struct stat st;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	tree_expect_names(d, "", "f");
+	tree_put_text(d, "upper/x", "theirs");
+	assert_int_equal(create_link(d->t, i, d->t->root, "x", &st), -EEXIST);
+	assert_int_equal(fstatat(d->s.fd, "upper/x", &st, 0), 0);
+	assert_int_equal(st.st_size, strlen("theirs"));
+	tree_forget(d, i);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -270,6 +286,7 @@ int main(void)
 		row(test_create__every_type_is_made_in_the_upper),
 		row(test_create__device_is_made_but_no_whiteout),
 		row(test_create__reserved_and_long_names_are_refused),
+		row(test_create__link_goes_over_nothing_that_came_past_the_mount),
 		row(test_create__umask_owner_and_set_group_id_are_as_by_the_kernel),
 		row(test_create__each_change_of_the_directory_counts_for_the_next_entry),
 		row(test_create__over_a_whiteout_takes_its_place),
