@@ -168,7 +168,12 @@ static void test_materialize__holes_below_stay_holes(void **state)
 	memcpy(data, "head", 4);
 	tree_mount(d, "volatile");
 	change(d, "f", data, "new", 600000);
+	/* Bytes of a server that died before it recorded them. */
+	fd = openat(d->s.fd, "upper/f", O_WRONLY);
+	assert_int_equal(pwrite(fd, "dead", 4, 300000), 4);
+	close(fd);
 	i = tree_get(d, "f");
+	errno = EIO;
 	assert_int_equal(make_whole(d->t, i), 1);
 	tree_forget(d, i);
 	assert_int_equal(fstatat(d->s.fd, "upper/f", &st, 0), 0);
