@@ -82,8 +82,8 @@ void served_request(struct served *s, const char *dir, const char *extra, struct
 	for (d->argc = 0; argv[d->argc]; d->argc++)
 		assert_int_equal(wire_put_arg(&d->args, argv[d->argc]), 0);
 	d->flags = WIRE_MOUNT_IS_ROOT;
-	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts, err, sizeof(err)) <
-		    0 ||
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true, false }, &opts, err,
+			  sizeof(err)) < 0 ||
 	    mount_dirs_open(&opts, dirs, err, sizeof(err)) < 0)
 		fail_msg("%s", err);
 	options_release(&opts);

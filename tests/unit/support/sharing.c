@@ -51,7 +51,7 @@ static void mount_common(struct tree_dirs *d, const char *options)
 	struct mount_opts opts;
 
 	snprintf(all, sizeof(all), "lowerdir=%s/lower,%s", d->s.path, options);
-	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts, d->err,
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true, false }, &opts, d->err,
 			  sizeof(d->err)) < 0 ||
 	    mount_open(&d->m, &opts, d->err, sizeof(d->err)) < 0)
 		fail_msg("%s", d->err);
