@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "player.h"
+
+#include "arena.h"
+#include "history.h"
+#include "look.h"
+#include "sim.h"
+#include "veneer/data/attr.h"
+#include "veneer/data/copy_range.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/cow_fallocate.h"
+#include "veneer/data/cow_fsync.h"
+#include "veneer/data/create.h"
+#include "veneer/data/materialize.h"
+#include "veneer/data/remove.h"
+#include "veneer/data/rename.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/union/inode_struct.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLK HISTORY_BLK
+
+struct play {
+	struct mount *m;
+	struct union_fs *t;
+	struct history *h;
+	struct dice dice;
+	uint64_t op;
+};
+
+static uint64_t below(struct play *p, uint64_t n)
+{
+	return dice_below(&p->dice, n);
+}
+
+__attribute__((format(printf, 2, 3))) static void tell(const struct play *p, const char *fmt, ...)
+{
+	char line[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	sim_trace(1, "%4" PRIu64 " %s", p->op, line);
+}
+
+/* ---- where ---- */
+
+/* A path of that kind; NULL: there is none. */
+static const char *some(struct play *p, enum history_kind kind)
+{
+	const struct history_names *n = history_now(p->h);
+	const char *paths[HISTORY_NAMES];
+	size_t count = 0;
+
+	for (size_t k = 0; k < n->n; k++)
+		if (n->at[k].thing->kind == kind && (*n->at[k].path || kind == HISTORY_DIR))
+			paths[count++] = n->at[k].path;
+	return count ? paths[below(p, count)] : NULL;
+}
+
+static void parent_of(const char *path, char ret[HISTORY_PATH])
+{
+	const char *slash = strrchr(path, '/');
+
+	memset(ret, 0, HISTORY_PATH);
+	if (slash)
+		memcpy(ret, path, (size_t)(slash - path));
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* One that nothing has; often one that the lower layer has. NULL: no luck. */
+static const char *free_path(struct play *p)
+{
+	static const char *const paths[] = { "new1", "new2",  "new3",  "new4", "d/new1", "d/new2",
+					     "big",  "other", "small", "tiny", "d/in",	 "e",
+					     "d",    "d2",    "d2/in", "e/new" };
+	const char *path = paths[below(p, sizeof(paths) / sizeof(*paths))];
+	char parent[HISTORY_PATH];
+	struct history_thing *dir;
+
+	parent_of(path, parent);
+	dir = history_at(p->h, parent);
+	return !history_at(p->h, path) && dir && dir->kind == HISTORY_DIR ? path : NULL;
+}
+
+struct range {
+	uint64_t off, len;
+};
+
+/* In the file, or beside its end. */
+static struct range some_range(struct play *p, const struct history_thing *t)
+{
+	static const uint64_t lengths[] = { 1, 100, BLK, BLK, 2 * BLK + 700, 5 * BLK };
+	const uint64_t size = history_size(t);
+	struct range r = { .off = size ? below(p, size) : 0, .len = lengths[below(p, 6)] };
+
+	switch (below(p, 5)) {
+	case 0:
+		r.off = r.off / BLK * BLK;
+		break;
+	case 1:
+		r.off = size;
+		break;
+	case 2:
+		r.off = r.off / BLK * BLK;
+		r.len = (r.len + BLK - 1) / BLK * BLK;
+		break;
+	default:
+		break;
+	}
+	if (r.off + r.len > HISTORY_BYTES)
+		r.len = r.off < HISTORY_BYTES ? HISTORY_BYTES - r.off : 0;
+	return r;
+}
+
+static void pattern(struct play *p, uint8_t *bytes, size_t len)
+{
+	struct dice dice = { dice_next(&p->dice) };
+	const bool is_zero = dice_once_in(&p->dice, 8);
+
+	for (size_t k = 0; k < len; k++)
+		bytes[k] = is_zero ? 0 : (uint8_t)(1 | dice_next(&dice));
+}
+
+/* ---- how it ended ---- */
+
+/* An error is right if a call failed, or after one did: a map may be poisoned until the next mount.
+ * Then each thing is as it was or as it should be. */
+static void conclude(struct play *p, int r, const char *what)
+{
+	if (r >= 0)
+		return;
+	tell(p, "   %s: error %d", what, -r);
+	if (!sim->fate.error && r != -EXDEV && r != -EOPNOTSUPP)
+		sim_violation("%s fails: %s", what, strerror(-r));
+	look_at_all(p->t, HISTORY_LAST_OP, p->op);
+}
+
+/* The inode of a path that is there. */
+static struct inode *get(struct play *p, const char *path)
+{
+	struct inode *i = look_up(p->t, path);
+
+	if (!i && !sim->fate.error)
+		sim_violation("%s cannot be looked up", path);
+	return i;
+}
+
+static void give_back(struct play *p, struct inode *i)
+{
+	look_give_back(p->t, i);
+}
+
+/* ---- bytes ---- */
+
+static void write_range(struct play *p, const char *path, struct range at)
+{
+	struct history_thing *t = history_at(p->h, path);
+	struct inode *i = get(p, path);
+	uint8_t *bytes = malloc(at.len + 1);
+
+	if (i && bytes && at.len) {
+		pattern(p, bytes, at.len);
+		tell(p, "write %s %" PRIu64 " at %" PRIu64, path, at.len, at.off);
+		history_write(t, p->op, at.off, bytes, at.len);
+		conclude(p, cow_write(p->t, i, bytes, at.len, (off_t)at.off), "write");
+	}
+	free(bytes);
+	give_back(p, i);
+}
+
+static void do_write(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+
+	if (path)
+		write_range(p, path, some_range(p, history_at(p->h, path)));
+}
+
+static void do_write_past(struct play *p)
+{
+	static const uint64_t gaps[] = { 0, 1, 3000, 3 * BLK };
+	const char *path = some(p, HISTORY_FILE);
+	struct range r = { .len = 3000 };
+
+	if (!path)
+		return;
+	r.off = history_size(history_at(p->h, path)) + gaps[below(p, 4)];
+	if (r.off + r.len <= HISTORY_BYTES)
+		write_range(p, path, r);
+}
+
+static void do_overwrite(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+
+	if (path)
+		write_range(p, path, (struct range){ 0, history_size(history_at(p->h, path)) });
+}
+
+static void truncate_to(struct play *p, const char *path, uint64_t size)
+{
+	struct inode *i = get(p, path);
+
+	if (i) {
+		tell(p, "truncate %s to %" PRIu64, path, size);
+		history_truncate(history_at(p->h, path), p->op, size);
+		conclude(p, cow_truncate(p->t, i, (off_t)size), "truncate");
+	}
+	give_back(p, i);
+}
+
+static void do_truncate(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+	const uint64_t size = path ? history_size(history_at(p->h, path)) : 0;
+	const uint64_t sizes[] = { 0,	     size / 2,	size / 2 / BLK * BLK, size ? size - 1 : 0,
+				   size + 1, size + 5000, size + 4 * BLK };
+	const uint64_t to = sizes[below(p, 7)];
+
+	if (path && to <= HISTORY_BYTES)
+		truncate_to(p, path, to);
+}
+
+static void allocate(struct play *p, const char *path, int mode, struct range at)
+{
+	struct history_thing *t = history_at(p->h, path);
+	struct inode *i = get(p, path);
+
+	if (i && at.len) {
+		tell(p, "fallocate %s mode %d %" PRIu64 " at %" PRIu64, path, mode, at.len, at.off);
+		if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+			history_zero(t, p->op, at.off, at.len);
+		if (!(mode & FALLOC_FL_KEEP_SIZE))
+			history_grow(t, p->op, at.off + at.len);
+		conclude(p, cow_fallocate(p->t, i, mode, (off_t)at.off, (off_t)at.len), "fallocate");
+	}
+	give_back(p, i);
+}
+
+static void do_allocate(struct play *p)
+{
+	static const int modes[] = { 0,
+				     FALLOC_FL_KEEP_SIZE,
+				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+				     FALLOC_FL_ZERO_RANGE };
+	const char *path = some(p, HISTORY_FILE);
+
+	if (path)
+		allocate(p, path, modes[below(p, 6)], some_range(p, history_at(p->h, path)));
+}
+
+/* ---- names ---- */
+
+/* Both directories, and what the names are of, hear of it. */
+static void touch(struct play *p, const char *path)
+{
+	char parent[HISTORY_PATH];
+	struct history_thing *t = history_at(p->h, path);
+
+	parent_of(path, parent);
+	history_touch(p->h, history_at(p->h, parent));
+	if (t)
+		history_touch(p->h, t);
+}
+
+static int make(struct play *p, const char *path, mode_t mode, struct inode **ret)
+{
+	const struct create_args args = { .mode = mode, .target = "to/where" };
+	char parent[HISTORY_PATH];
+	struct inode *dir;
+	struct stat st;
+	int r = -EIO;
+
+	parent_of(path, parent);
+	dir = get(p, parent);
+	*ret = NULL;
+	if (dir)
+		r = create_node(p->t, dir, name_of(path), &args, ret, &st);
+	give_back(p, dir);
+	return r;
+}
+
+static void make_kind(struct play *p, enum history_kind kind, mode_t mode)
+{
+	const char *path = free_path(p);
+	struct history_names *n;
+	struct history_thing *t;
+	struct inode *i;
+	int r;
+
+	if (!path)
+		return;
+	tell(p, "make %s %s", history_kind_names[kind], path);
+	t = history_thing(p->h, kind, mode & 07777);
+	t->target = "to/where";
+	n = history_edit(p->h);
+	history_add(n, path, t);
+	history_set_names(p->h, p->op, n);
+	touch(p, path);
+	r = make(p, path, mode, &i);
+	give_back(p, i);
+	conclude(p, r, "make");
+}
+
+static void do_create(struct play *p)
+{
+	make_kind(p, HISTORY_FILE, S_IFREG | 0644);
+}
+
+static void do_mkdir(struct play *p)
+{
+	make_kind(p, HISTORY_DIR, S_IFDIR | 0755);
+}
+
+static void do_symlink(struct play *p)
+{
+	make_kind(p, HISTORY_SYMLINK, S_IFLNK | 0777);
+}
+
+static bool is_in(const char *path, const char *dir)
+{
+	const size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && path[len] == '/';
+}
+
+static bool is_empty(struct play *p, const char *dir)
+{
+	const struct history_names *n = history_now(p->h);
+
+	for (size_t k = 0; k < n->n; k++)
+		if (is_in(n->at[k].path, dir))
+			return false;
+	return true;
+}
+
+static void remove_path(struct play *p, const char *given, bool is_dir)
+{
+	char path[HISTORY_PATH], parent[HISTORY_PATH];
+	struct history_names *n = history_edit(p->h);
+	struct history_thing *t;
+	struct inode *dir, *i;
+	int r = -EIO;
+
+	history_path(path, given, "");
+	parent_of(path, parent);
+	tell(p, "remove %s", path);
+	dir = get(p, parent);
+	i = get(p, path);
+	t = history_at(p->h, path);
+	history_remove(n, path);
+	history_set_names(p->h, p->op, n);
+	history_touch(p->h, t);
+	touch(p, path);
+	if (dir && i)
+		r = (is_dir ? remove_dir : remove_file)(p->t, dir, name_of(path));
+	give_back(p, i);
+	give_back(p, dir);
+	conclude(p, r, "remove");
+}
+
+static void do_unlink(struct play *p)
+{
+	const char *path = some(p, dice_once_in(&p->dice, 4) ? HISTORY_SYMLINK : HISTORY_FILE);
+
+	if (path)
+		remove_path(p, path, false);
+}
+
+static void do_rmdir(struct play *p)
+{
+	const char *path = some(p, HISTORY_DIR);
+
+	if (path && *path && is_empty(p, path))
+		remove_path(p, path, true);
+}
+
+/* As rename(2) changes the names. */
+static void rename_names(struct history_names *n, const char *from, const char *to)
+{
+	const size_t len = strlen(from);
+
+	history_remove(n, to);
+	for (size_t k = 0; k < n->n; k++) {
+		char moved[HISTORY_PATH];
+		struct history_name *at = &n->at[k];
+
+		if (strcmp(at->path, from) != 0 && !is_in(at->path, from))
+			continue;
+		history_path(moved, to, at->path + len);
+		memcpy(at->path, moved, sizeof(at->path));
+	}
+}
+
+static int rename_in(struct play *p, const char *from, const char *to)
+{
+	char from_dir[HISTORY_PATH], to_dir[HISTORY_PATH];
+	struct inode *a, *b, *i, *victim;
+	int r = -EIO;
+
+	parent_of(from, from_dir);
+	parent_of(to, to_dir);
+	a = get(p, from_dir);
+	b = get(p, to_dir);
+	i = get(p, from);
+	victim = look_up(p->t, to);
+	if (a && b && i)
+		r = rename_entry(p->t, a, name_of(from), b, name_of(to), 0);
+	give_back(p, victim);
+	give_back(p, i);
+	give_back(p, b);
+	give_back(p, a);
+	return r;
+}
+
+static void rename_path(struct play *p, const char *given_from, const char *given_to)
+{
+	char from[HISTORY_PATH], to[HISTORY_PATH], parent[HISTORY_PATH];
+	struct history_thing *victim, *moved;
+	struct history_names *n;
+
+	history_path(from, given_from, "");
+	history_path(to, given_to, "");
+	moved = history_at(p->h, from);
+	victim = history_at(p->h, to);
+	/* Two names of one file: nothing happens. */
+	if (victim == moved || is_in(to, from))
+		return;
+	tell(p, "rename %s to %s", from, to);
+	n = history_edit(p->h);
+	rename_names(n, from, to);
+	history_set_names(p->h, p->op, n);
+	touch(p, to);
+	parent_of(from, parent);
+	history_touch(p->h, history_at(p->h, parent));
+	if (victim)
+		history_touch(p->h, victim);
+	conclude(p, rename_in(p, from, to), "rename");
+}
+
+static void do_rename(struct play *p)
+{
+	const char *from = some(p, dice_once_in(&p->dice, 4) ? HISTORY_DIR : HISTORY_FILE);
+	const char *to = free_path(p);
+
+	if (from && *from && to)
+		rename_path(p, from, to);
+}
+
+static void do_rename_over(struct play *p)
+{
+	const char *from = some(p, HISTORY_FILE), *to = some(p, HISTORY_FILE);
+
+	if (from && to)
+		rename_path(p, from, to);
+}
+
+static void do_link(struct play *p)
+{
+	const char *from = some(p, HISTORY_FILE), *to = free_path(p);
+	char parent[HISTORY_PATH];
+	struct history_names *n;
+	struct inode *i, *dir;
+	struct stat st;
+	int r = -EIO;
+
+	if (!from || !to)
+		return;
+	tell(p, "link %s as %s", from, to);
+	parent_of(to, parent);
+	i = get(p, from);
+	dir = get(p, parent);
+	n = history_edit(p->h);
+	history_add(n, to, history_at(p->h, from));
+	history_set_names(p->h, p->op, n);
+	touch(p, to);
+	if (i && dir)
+		r = create_link(p->t, i, dir, name_of(to), &st);
+	give_back(p, dir);
+	give_back(p, i);
+	conclude(p, r, "link");
+}
+
+/* As cp(1) asks for it, whole or in pieces. */
+static int copy_bytes(struct play *p, struct inode *from, struct inode *to, uint64_t size)
+{
+	const size_t piece = dice_once_in(&p->dice, 2) ? 16 * BLK : 1 << 30;
+	uint64_t done = 0;
+
+	while (done < size) {
+		ssize_t n = copy_range(p->t, from, (off_t)done, to, (off_t)done, piece);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : -EIO;
+		done += (uint64_t)n;
+	}
+	return 0;
+}
+
+static void do_copy(struct play *p)
+{
+	const char *from = dice_once_in(&p->dice, 2) && history_at(p->h, "whole")
+				   ? "whole"
+				   : some(p, HISTORY_FILE);
+	const char *to = free_path(p);
+	struct history_thing *t, *source = from ? history_at(p->h, from) : NULL;
+	struct inode *a = NULL, *b = NULL;
+	struct history_names *n;
+	int r;
+
+	if (!source || source->kind != HISTORY_FILE || !to)
+		return;
+	tell(p, "copy %s to %s", from, to);
+	t = history_thing(p->h, HISTORY_FILE, 0644);
+	n = history_edit(p->h);
+	history_add(n, to, t);
+	history_set_names(p->h, p->op, n);
+	touch(p, to);
+	history_write(t, p->op, 0, source->now, history_size(source));
+	r = make(p, to, S_IFREG | 0644, &b);
+	if (r == 0)
+		a = get(p, from);
+	if (r == 0)
+		r = a ? copy_bytes(p, a, b, history_size(source)) : -EIO;
+	give_back(p, b);
+	give_back(p, a);
+	conclude(p, r, "copy");
+}
+
+/* ---- attributes ---- */
+
+static const char *anything(struct play *p)
+{
+	return some(p, dice_once_in(&p->dice, 3) ? HISTORY_DIR : HISTORY_FILE);
+}
+
+static void do_chmod(struct play *p)
+{
+	static const mode_t modes[] = { 0600, 0644, 0700, 0755 };
+	const char *path = anything(p);
+	const mode_t mode = modes[below(p, 4)];
+	struct inode *i = path ? get(p, path) : NULL;
+
+	if (i) {
+		tell(p, "chmod '%s' %o", path, mode);
+		history_set_mode(history_at(p->h, path), p->op, mode);
+		conclude(p, attr_chmod(p->t, i, mode), "chmod");
+	}
+	give_back(p, i);
+}
+
+static void do_setxattr(struct play *p)
+{
+	const char *path = anything(p);
+	struct inode *i = path ? get(p, path) : NULL;
+	char value[24];
+
+	if (i) {
+		snprintf(value, sizeof(value), "%" PRIu64, p->op);
+		tell(p, "setxattr '%s'", path);
+		history_set_xattr(history_at(p->h, path), p->op, value);
+		conclude(p, attr_setxattr(p->t, i, HISTORY_XATTR, value, strlen(value), 0),
+			 "setxattr");
+	}
+	give_back(p, i);
+}
+
+/* ---- syncs, and what the server does by itself ---- */
+
+static int sync_dir(struct play *p, struct inode *i)
+{
+	int fd, r;
+
+	if (!inode_has_upper(i))
+		return 0;
+	fd = upper_pin(p->t, i);
+	if (fd < 0)
+		return fd;
+	r = fsync(fd) < 0 ? -errno : 0;
+	upper_unpin(i);
+	return r;
+}
+
+static void do_sync(struct play *p)
+{
+	const char *path = some(p, dice_once_in(&p->dice, 5) ? HISTORY_DIR : HISTORY_FILE);
+	struct history_thing *t = path ? history_at(p->h, path) : NULL;
+	struct inode *i = path ? get(p, path) : NULL;
+	int r;
+
+	if (!i)
+		return;
+	tell(p, "fsync '%s'", path);
+	r = t->kind == HISTORY_DIR ? sync_dir(p, i)
+				   : cow_fsync(p->t, i, false);
+	if (r == 0)
+		history_synced(p->h, t);
+	give_back(p, i);
+	conclude(p, r, "fsync");
+}
+
+static void do_sync_stranger(struct play *p)
+{
+	tell(p, "sync, of a stranger");
+	disk_sync_all(sim->disk);
+}
+
+static void do_checkpoint(struct play *p)
+{
+	tell(p, "checkpoint");
+	/* A failure is logged, and tried again. */
+	mapfile_checkpoint(p->t->map, true);
+}
+
+/* As the thread of checkpoint.c does each five seconds. */
+static void do_commit_all(struct play *p)
+{
+	uint32_t id = NODE_TABLE_ROOT;
+	struct inode *i;
+
+	tell(p, "commit all");
+	while ((i = inode_next_partial(p->t, &id))) {
+		if (mapfile_pending(p->t->map, inode_partial_id(i)) != MAPFILE_CLEAN)
+			cow_fsync_unasked(p->t, i);
+		inode_unref(p->t, i);
+	}
+}
+
+static void do_materialize(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+	struct inode *i = path ? get(p, path) : NULL;
+	struct materialize w;
+
+	if (!i || materialize_init(&w, p->t, false) < 0) {
+		give_back(p, i);
+		return;
+	}
+	tell(p, "complete %s", path);
+	if (materialize_fill_file(&w, i) == 0)
+		materialize_finish(&w, i);
+	materialize_release(&w);
+	give_back(p, i);
+}
+
+static void do_look(struct play *p)
+{
+	tell(p, "look");
+	look_at_all(p->t, HISTORY_NONE, p->op);
+}
+
+static const struct {
+	void (*act)(struct play *p);
+	unsigned weight;
+} acts[] = {
+	{ do_write, 24 },    { do_write_past, 6 },   { do_overwrite, 3 },   { do_truncate, 9 },
+	{ do_allocate, 10 }, { do_create, 5 },	     { do_mkdir, 3 },	    { do_symlink, 2 },
+	{ do_unlink, 4 },    { do_rmdir, 3 },	     { do_rename, 6 },	    { do_rename_over, 3 },
+	{ do_link, 4 },	     { do_copy, 4 },	     { do_chmod, 4 },	    { do_setxattr, 4 },
+	{ do_sync, 16 },     { do_sync_stranger, 2 }, { do_checkpoint, 2 }, { do_commit_all, 3 },
+	{ do_materialize, 2 }, { do_look, 1 },
+};
+
+void player_do(struct mount *m)
+{
+	struct play p = {
+		.m = m,
+		.t = &m->tree,
+		.h = sim->history,
+		.op = sim->ops,
+		.dice = dice_stream(sim->seed, SIM_STREAM_OP, sim->ops),
+	};
+	unsigned sum = 0, at;
+
+	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++)
+		sum += acts[k].weight;
+	at = (unsigned)below(&p, sum);
+	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++) {
+		if (at < acts[k].weight) {
+			acts[k].act(&p);
+			return;
+		}
+		at -= acts[k].weight;
+	}
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program in the mount: one random operation at a time, done to the model and to the union. */
+#pragma once
+
+#include "veneer/mount/mount.h"
+
+/* Operation number sim->ops, drawn from it. */
+void player_do(struct mount *m);
