@@ -130,7 +130,7 @@ static ssize_t read_at(int fd, void *p, size_t len, int64_t off)
 	if (!ino)
 		return -1;
 	CALLS_FATE(FATE_READ, "read");
-	return calls_result(fs_read(sim->disk, ino, p, fate_short(len), off));
+	return calls_result(fs_read(sim->disk, ino, p, fate_short(len, off), off));
 }
 
 ssize_t __wrap_pread(int fd, void *p, size_t len, off_t off);
@@ -166,7 +166,7 @@ static ssize_t write_at(int fd, const void *p, size_t len, int64_t off)
 		return -1;
 	}
 	CALLS_FATE(FATE_WRITE, "pwrite");
-	len = fate_short(len);
+	len = fate_short(len, off);
 	sim_trace(2, "   pwrite ino %u %zu at %lld", f->ino, len, (long long)off);
 	return calls_result(fs_write(sim->disk, f->ino, p, len, off));
 }
@@ -247,7 +247,7 @@ ssize_t __wrap_copy_file_range(int in, off_t *in_off, int out, off_t *out_off, s
 	if (!from || !to)
 		return -1;
 	CALLS_FATE(FATE_WRITE, "copy_file_range");
-	len = fate_short(len > DISK_FILE_BYTES ? DISK_FILE_BYTES : len);
+	len = fate_short(len > DISK_FILE_BYTES ? DISK_FILE_BYTES : len, *out_off);
 	p = malloc(len + 1);
 	if (!p)
 		sim_give_up("out of memory");

@@ -19,7 +19,9 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -263,6 +265,22 @@ int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn
 	sim_give_up("a thread is started");
 }
 
+int __wrap_getrlimit(int what, struct rlimit *ret);
+int __wrap_getrlimit(int what, struct rlimit *ret)
+{
+	(void)what;
+	*ret = (struct rlimit){ .rlim_cur = SIM_FDS, .rlim_max = SIM_FDS };
+	return 0;
+}
+CALLS_ALSO(getrlimit, getrlimit64);
+
+int __wrap_uname(struct utsname *ret);
+int __wrap_uname(struct utsname *ret)
+{
+	*ret = (struct utsname){ .sysname = "Linux", .release = "6.18.0" };
+	return 0;
+}
+
 static int missing(void)
 {
 	errno = ENOSYS;
@@ -289,6 +307,14 @@ int __wrap_inotify_init1(int flags)
 {
 	(void)flags;
 	return missing();
+}
+
+struct io_uring;
+int __wrap_io_uring_queue_init(unsigned n, struct io_uring *ring, unsigned flags);
+int __wrap_io_uring_queue_init(unsigned n, struct io_uring *ring, unsigned flags)
+{
+	(void)n, (void)ring, (void)flags;
+	return -ENOSYS;
 }
 
 int __real_file_map_store(void *dst, const void *src, size_t len);

@@ -516,6 +516,19 @@ static void lose_cache(struct disk *d, struct dice *dice)
 	}
 }
 
+/* What an append had on the platter, and not the size with it. A file that grows does not show it
+ * again: Linux zeroes it then, and here at once. */
+static void forget_behind_end(const struct disk_inode *i, uint8_t *p)
+{
+	const size_t blk = (size_t)i->size / DISK_BLK_BYTES, at = (size_t)i->size % DISK_BLK_BYTES;
+
+	if (!at)
+		return;
+	memset(p + i->size, 0, DISK_BLK_BYTES - at);
+	if (disk_state(i->now, blk) == DISK_WRITTEN)
+		memset(i->now->extents[blk].block->version[0] + at, 0, DISK_BLK_BYTES - at);
+}
+
 /* Only what is durable is there. */
 static void restart(struct disk *d, uint32_t ino)
 {
@@ -542,8 +555,8 @@ static void restart(struct disk *d, uint32_t ino)
 				memcpy(p + blk * DISK_BLK_BYTES,
 				       i->now->extents[blk].block->version[0], DISK_BLK_BYTES);
 		i->size = i->now->size;
-		if (i->size < DISK_FILE_BYTES && S_ISREG(i->now->mode))
-			memset(p + i->size, 0, blks_of(i->size) * DISK_BLK_BYTES - (size_t)i->size);
+		if (S_ISREG(i->now->mode))
+			forget_behind_end(i, p);
 	}
 	memset(i->dirty, 0, sizeof(i->dirty));
 	i->opens = 0;

@@ -64,9 +64,13 @@ int fate_call(enum fate_kind kind, const char *name)
 	return f->error;
 }
 
-size_t fate_short(size_t len)
+size_t fate_short(size_t len, int64_t off)
 {
+	const int64_t blk = DISK_BLK_BYTES;
+	int64_t end;
+
 	if (sim->fate.is_away || len < 2 || !dice_once_in(&sim->kernel, 64))
 		return len;
-	return 1 + dice_below(&sim->kernel, len - 1);
+	end = (off + 1 + (int64_t)dice_below(&sim->kernel, len - 1)) / blk * blk;
+	return end > off ? (size_t)(end - off) : len;
 }

@@ -38,8 +38,8 @@ struct fate {
 /* Before each call: 0, or the positive error number that it fails with. Does not return where the
  * server is killed or the power goes. */
 int fate_call(enum fate_kind kind, const char *name);
-/* For a piece of so many bytes: how many of them are moved. */
-size_t fate_short(size_t len);
+/* Of a piece of so many bytes: how many of them are moved. A short one ends with a block. */
+size_t fate_short(size_t len, int64_t off);
 
 /* Faults that were once in the program, planted again; --plant NAME. */
 enum fate_plant {

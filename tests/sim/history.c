@@ -26,17 +26,22 @@ static struct history_event *last(const struct history_list *l)
 static void push(struct history_list *l, uint64_t op, uint64_t value, void *bytes)
 {
 	l->e = arena_grow(l->e, l->n * sizeof(*l->e), (l->n + 1) * sizeof(*l->e));
-	l->e[l->n++] = (struct history_event){ op, value, bytes };
+	l->e[l->n++] = (struct history_event){ .op = op, .value = value, .bytes = bytes };
 }
 
-/* Keep the newest alone. */
-static void settle(struct history_list *l)
+/* Keep the newest, and its ghosts. */
+static void settle(struct history_list *l, bool keeps_ghosts)
 {
+	const struct history_event newest = *last(l);
+	size_t n = 0;
+
 	for (size_t k = 0; k + 1 < l->n; k++)
-		if (l->e[k].bytes != last(l)->bytes)
+		if (keeps_ghosts && newest.is_found && l->e[k].is_ghost)
+			l->e[n++] = l->e[k];
+		else
 			arena_free(l->e[k].bytes);
-	l->e[0] = *last(l);
-	l->n = 1;
+	l->e[n++] = newest;
+	l->n = n;
 }
 
 /* Index of the first event that may be the state. */
@@ -110,9 +115,9 @@ void history_fill(struct history_thing *t, const void *bytes, size_t size)
 	memcpy(t->now, bytes, size);
 	note_blocks(t, 0, 0, HISTORY_BYTES);
 	for (size_t k = 0; k < HISTORY_BYTES / HISTORY_BLK; k++)
-		settle(&t->blocks[k]);
+		settle(&t->blocks[k], false);
 	push(&t->size, 0, size, NULL);
-	settle(&t->size);
+	settle(&t->size, false);
 }
 
 const struct history_names *history_now(const struct history *h)
@@ -196,6 +201,16 @@ void history_write(struct history_thing *t, uint64_t op, uint64_t off, const voi
 	note_growth(t, op, off + len);
 }
 
+/* They stay, and are shorter. */
+static void cut_ghosts(struct history_list *l, size_t at)
+{
+	for (size_t k = 0; k < l->n; k++)
+		if (l->e[k].is_ghost && l->e[k].bytes) {
+			memset((char *)l->e[k].bytes + at, 0, HISTORY_BLK - at);
+			last(l)->is_found = true;
+		}
+}
+
 void history_truncate(struct history_thing *t, uint64_t op, uint64_t size)
 {
 	const uint64_t before = history_size(t);
@@ -203,6 +218,8 @@ void history_truncate(struct history_thing *t, uint64_t op, uint64_t size)
 	if (size < before) {
 		memset(t->now + size, 0, before - size);
 		note_blocks(t, op, size, before);
+		if (size % HISTORY_BLK)
+			cut_ghosts(&t->blocks[size / HISTORY_BLK], size % HISTORY_BLK);
 	}
 	push(&t->size, op, size, NULL);
 }
@@ -241,18 +258,18 @@ void history_set_xattr(struct history_thing *t, uint64_t op, const char *value)
 	push(&t->xattr, op, 0, arena_text(value));
 }
 
-static void settle_thing(struct history_thing *t)
+static void settle_thing(struct history_thing *t, bool keeps_ghosts)
 {
-	settle(&t->mode);
-	settle(&t->xattr);
-	settle(&t->size);
+	settle(&t->mode, false);
+	settle(&t->xattr, false);
+	settle(&t->size, false);
 	for (size_t k = 0; t->blocks && k < HISTORY_BYTES / HISTORY_BLK; k++)
-		settle(&t->blocks[k]);
+		settle(&t->blocks[k], keeps_ghosts);
 }
 
 void history_synced(struct history *h, struct history_thing *t)
 {
-	settle_thing(t);
+	settle_thing(t, true);
 	if (t->last_names > h->first)
 		drop_names(h, (size_t)(t->last_names - h->first));
 }
@@ -260,7 +277,7 @@ void history_synced(struct history *h, struct history_thing *t)
 void history_all_synced(struct history *h)
 {
 	for (size_t k = 0; k < h->nthings; k++)
-		settle_thing(h->things[k]);
+		settle_thing(h->things[k], true);
 	drop_names(h, h->n - 1);
 }
 
@@ -303,7 +320,10 @@ static void take_bytes(struct history_thing *t, const struct history_found *f, u
 		if (memcmp(block, t->now + at, HISTORY_BLK) == 0)
 			continue;
 		memcpy(t->now + at, block, HISTORY_BLK);
+		for (size_t k = 0; sim->has_true_extents && k < t->blocks[blk].n; k++)
+			t->blocks[blk].e[k].is_ghost |= op && t->blocks[blk].e[k].op == op;
 		note_blocks(t, op, at, at + 1);
+		last(&t->blocks[blk])->is_found = true;
 	}
 	arena_free(block);
 }
@@ -322,5 +342,5 @@ void history_take(struct history_thing *t, const struct history_found *f,
 		take_bytes(t, f, look->op);
 	}
 	if (look->doubt == HISTORY_CUT)
-		settle_thing(t);
+		settle_thing(t, false);
 }

@@ -3,7 +3,9 @@
  * of the mount as they should be. Everything lies in the arena.
  *
  * Each value that can change (a block, a size, a mode, an attribute, the set of names) is a list of
- * events, the newest last. An fsync drops all but the newest. */
+ * events, the newest last. An fsync drops all but the newest; and the ghosts, as long as nothing
+ * else is written to their block: where extents tell which blocks are own, bytes that a dead server
+ * wrote and did not record are seen after a power cut. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +14,7 @@
 #include <sys/types.h>
 
 #define HISTORY_BLK   4096u
-#define HISTORY_BYTES (64u * HISTORY_BLK) /* of a file */
+#define HISTORY_BYTES (47u * HISTORY_BLK) /* of a file, at most */
 #define HISTORY_NAMES 48u
 #define HISTORY_PATH  48u
 #define HISTORY_XATTR "user.sim"
@@ -30,6 +32,8 @@ struct history_event {
 	uint64_t op;
 	uint64_t value;
 	void *bytes; /* of a block: HISTORY_BLK of them; of an attribute: a text */
+	bool is_found; /* a look found it so */
+	bool is_ghost; /* of a write that did not end well; a look found something else */
 };
 
 struct history_list {
