@@ -69,6 +69,21 @@ static const char *some(struct play *p, enum history_kind kind)
 	return count ? paths[below(p, count)] : NULL;
 }
 
+/* A file, mostly that of the operation before: faults are between two of them. NULL: none. */
+static const char *some_file(struct play *p)
+{
+	const struct history_thing *t = history_at(p->h, sim->subject);
+	const char *path = sim->subject;
+
+	if (!t || t->kind != HISTORY_FILE || dice_once_in(&p->dice, 2))
+		path = some(p, HISTORY_FILE);
+	if (path && path != sim->subject) {
+		history_path(sim->subject, path, "");
+		sim->subject_len = 0;
+	}
+	return path ? sim->subject : NULL;
+}
+
 static void parent_of(const char *path, char ret[HISTORY_PATH])
 {
 	const char *slash = strrchr(path, '/');
@@ -125,8 +140,13 @@ static struct range some_range(struct play *p, const struct history_thing *t)
 	default:
 		break;
 	}
+	if (sim->subject_len && dice_once_in(&p->dice, 3))
+		r = (struct range){ sim->subject_off / BLK * BLK,
+				    (sim->subject_len + BLK - 1) / BLK * BLK };
 	if (r.off + r.len > HISTORY_BYTES)
 		r.len = r.off < HISTORY_BYTES ? HISTORY_BYTES - r.off : 0;
+	sim->subject_off = r.off;
+	sim->subject_len = r.len;
 	return r;
 }
 
@@ -188,7 +208,7 @@ static void write_range(struct play *p, const char *path, struct range at)
 
 static void do_write(struct play *p)
 {
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 
 	if (path)
 		write_range(p, path, some_range(p, history_at(p->h, path)));
@@ -197,7 +217,7 @@ static void do_write(struct play *p)
 static void do_write_past(struct play *p)
 {
 	static const uint64_t gaps[] = { 0, 1, 3000, 3 * BLK };
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 	struct range r = { .len = 3000 };
 
 	if (!path)
@@ -209,7 +229,7 @@ static void do_write_past(struct play *p)
 
 static void do_overwrite(struct play *p)
 {
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 
 	if (path)
 		write_range(p, path, (struct range){ 0, history_size(history_at(p->h, path)) });
@@ -229,7 +249,7 @@ static void truncate_to(struct play *p, const char *path, uint64_t size)
 
 static void do_truncate(struct play *p)
 {
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 	const uint64_t size = path ? history_size(history_at(p->h, path)) : 0;
 	const uint64_t sizes[] = { 0,	     size / 2,	size / 2 / BLK * BLK, size ? size - 1 : 0,
 				   size + 1, size + 5000, size + 4 * BLK };
@@ -263,7 +283,7 @@ static void do_allocate(struct play *p)
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				     FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
 				     FALLOC_FL_ZERO_RANGE };
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 
 	if (path)
 		allocate(p, path, modes[below(p, 6)], some_range(p, history_at(p->h, path)));
@@ -460,7 +480,7 @@ static void rename_path(struct play *p, const char *given_from, const char *give
 
 static void do_rename(struct play *p)
 {
-	const char *from = some(p, dice_once_in(&p->dice, 4) ? HISTORY_DIR : HISTORY_FILE);
+	const char *from = dice_once_in(&p->dice, 4) ? some(p, HISTORY_DIR) : some_file(p);
 	const char *to = free_path(p);
 
 	if (from && *from && to)
@@ -469,7 +489,7 @@ static void do_rename(struct play *p)
 
 static void do_rename_over(struct play *p)
 {
-	const char *from = some(p, HISTORY_FILE), *to = some(p, HISTORY_FILE);
+	const char *from = some(p, HISTORY_FILE), *to = some_file(p);
 
 	if (from && to)
 		rename_path(p, from, to);
@@ -603,7 +623,7 @@ static int sync_dir(struct play *p, struct inode *i)
 
 static void do_sync(struct play *p)
 {
-	const char *path = some(p, dice_once_in(&p->dice, 5) ? HISTORY_DIR : HISTORY_FILE);
+	const char *path = dice_once_in(&p->dice, 5) ? some(p, HISTORY_DIR) : some_file(p);
 	struct history_thing *t = path ? history_at(p->h, path) : NULL;
 	struct inode *i = path ? get(p, path) : NULL;
 	int r;
@@ -648,7 +668,7 @@ static void do_commit_all(struct play *p)
 
 static void do_materialize(struct play *p)
 {
-	const char *path = some(p, HISTORY_FILE);
+	const char *path = some_file(p);
 	struct inode *i = path ? get(p, path) : NULL;
 	struct materialize w;
 

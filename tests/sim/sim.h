@@ -62,6 +62,8 @@ struct sim {
 	char options[128]; /* of the mount, after the directories */
 	int trace; /* 1: operations, 2: calls too */
 	uint64_t noise; /* numbers that the program drew */
+	char subject[HISTORY_PATH]; /* file of the last operation, */
+	uint64_t subject_off, subject_len; /* and where in it */
 };
 
 extern struct sim *sim;
