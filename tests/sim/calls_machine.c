@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory, time, chance, and what else the program asks of the machine; and the functions of the
- * program itself where a death can come between, or a fault is planted. */
+/* Memory, time, chance, and what else the program asks of the machine. */
 #include "calls.h"
-
-#include "map/journal.h"
-#include "veneer/map/mapfile.h"
-#include "veneer/sys/boot_id.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -114,7 +109,9 @@ static int list_extents(uint32_t ino, struct fiemap *map)
 	for (size_t blk = (size_t)map->fm_start / DISK_BLK_BYTES;
 	     blk < DISK_BLKS && blk < end && !e.is_full; blk++)
 		if (i->dirty[blk] || disk_state(i->now, blk) != DISK_HOLE)
-			add_extent(&e, blk, disk_state(i->now, blk) == DISK_UNWRITTEN);
+			add_extent(&e, blk,
+				   disk_state(i->now, blk) == DISK_UNWRITTEN &&
+					   fate_planted != FATE_PLANT_UNWRITTEN);
 	if (map->fm_mapped_extents && !e.is_full)
 		map->fm_extents[map->fm_mapped_extents - 1].fe_flags |= FIEMAP_EXTENT_LAST;
 	return 0;
@@ -206,13 +203,6 @@ ssize_t __wrap_getrandom(void *p, size_t len, unsigned flags)
 	for (size_t k = 0; k < len; k++)
 		((uint8_t *)p)[k] = (uint8_t)dice_next(&dice);
 	return (ssize_t)len;
-}
-
-int __wrap_boot_id_read(char ret[BOOT_ID_SIZE]);
-int __wrap_boot_id_read(char ret[BOOT_ID_SIZE])
-{
-	snprintf(ret, BOOT_ID_SIZE, "%s", sim->boot_id);
-	return 0;
 }
 
 /* What ext4 says of its options. */
@@ -315,54 +305,4 @@ int __wrap_io_uring_queue_init(unsigned n, struct io_uring *ring, unsigned flags
 {
 	(void)n, (void)ring, (void)flags;
 	return -ENOSYS;
-}
-
-int __real_file_map_store(void *dst, const void *src, size_t len);
-int __real_file_map_store_last(void *dst, const void *src);
-int __real_journal_append(struct journal *j, const struct record *rec);
-bool __real_mapfile_is_durable(struct mapfile *mf, uint64_t id);
-struct inode;
-struct cow_file;
-int __real_cow_blocks_settle_growth(struct cow_file *f);
-
-/* A death may leave any part of a record. */
-int __wrap_file_map_store(void *dst, const void *src, size_t len);
-int __wrap_file_map_store(void *dst, const void *src, size_t len)
-{
-	const size_t part = dice_below(&sim->kernel, len + 1);
-	int r = __real_file_map_store(dst, src, part);
-
-	fate_call(FATE_STORE, "the rest of a record");
-	return r ?: __real_file_map_store((char *)dst + part, (const char *)src + part, len - part);
-}
-
-int __wrap_file_map_store_last(void *dst, const void *src);
-int __wrap_file_map_store_last(void *dst, const void *src)
-{
-	int r;
-
-	fate_call(FATE_STORE, "a record's checksum");
-	r = __real_file_map_store_last(dst, src);
-	fate_call(FATE_STORE, "what follows a record");
-	return r;
-}
-
-int __wrap_journal_append(struct journal *j, const struct record *rec);
-int __wrap_journal_append(struct journal *j, const struct record *rec)
-{
-	int r = __real_journal_append(j, rec);
-
-	return r == 0 && fate_planted == FATE_PLANT_TWICE ? __real_journal_append(j, rec) : r;
-}
-
-bool __wrap_mapfile_is_durable(struct mapfile *mf, uint64_t id);
-bool __wrap_mapfile_is_durable(struct mapfile *mf, uint64_t id)
-{
-	return fate_planted == FATE_PLANT_HOLE || __real_mapfile_is_durable(mf, id);
-}
-
-int __wrap_cow_blocks_settle_growth(struct cow_file *f);
-int __wrap_cow_blocks_settle_growth(struct cow_file *f)
-{
-	return fate_planted == FATE_PLANT_GROWTH ? 0 : __real_cow_blocks_settle_growth(f);
 }

@@ -12,7 +12,7 @@
 /* A listing under way, in place of the C library's. */
 struct listing {
 	int fd;
-	struct dirent64 entry;
+	struct dirent entry;
 };
 
 uint32_t calls_object(int dirfd, const char *path)
@@ -146,7 +146,7 @@ ssize_t __wrap_readlinkat(int dirfd, const char *path, char *p, size_t size)
 }
 
 /* The k-th entry, the first two of which are there always. */
-static bool entry_at(uint32_t dir, size_t k, struct dirent64 *ret)
+static bool entry_at(uint32_t dir, size_t k, struct dirent *ret)
 {
 	const struct disk_image *m = disk_inode(sim->disk, dir)->now;
 	const char *name = k == 0 ? "." : "..";
@@ -160,8 +160,8 @@ static bool entry_at(uint32_t dir, size_t k, struct dirent64 *ret)
 		ino = m->entries[k - 2].ino;
 		mode = disk_inode(sim->disk, ino)->now->mode;
 	}
-	*ret = (struct dirent64){ .d_ino = ino, .d_off = (off_t)k + 1, .d_type = IFTODT(mode) };
-	ret->d_reclen = (unsigned short)((offsetof(struct dirent64, d_name) + strlen(name) + 8) /
+	*ret = (struct dirent){ .d_ino = ino, .d_off = (off_t)k + 1, .d_type = IFTODT(mode) };
+	ret->d_reclen = (unsigned short)((offsetof(struct dirent, d_name) + strlen(name) + 8) /
 					 8 * 8);
 	strcpy(ret->d_name, name);
 	return true;
@@ -171,7 +171,7 @@ ssize_t __wrap_getdents64(int fd, void *p, size_t size);
 ssize_t __wrap_getdents64(int fd, void *p, size_t size)
 {
 	struct sim_fd *f = fds_get(fd);
-	struct dirent64 e;
+	struct dirent e;
 	size_t len = 0;
 
 	if (!f)
@@ -204,8 +204,8 @@ DIR *__wrap_opendir(const char *path)
 }
 
 /* A directory that loses names while it is read shows the others, as those of the kernel do. */
-struct dirent64 *__wrap_readdir64(DIR *dir);
-struct dirent64 *__wrap_readdir64(DIR *dir)
+struct dirent *__wrap_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir)
 {
 	struct listing *l = (struct listing *)dir;
 	struct sim_fd *f = fds_get(l->fd);
@@ -221,11 +221,7 @@ struct dirent64 *__wrap_readdir64(DIR *dir)
 	return &l->entry;
 }
 
-struct dirent *__wrap_readdir(DIR *dir);
-struct dirent *__wrap_readdir(DIR *dir)
-{
-	return (struct dirent *)__wrap_readdir64(dir);
-}
+CALLS_ALSO(readdir, readdir64);
 
 int __wrap_closedir(DIR *dir);
 int __wrap_closedir(DIR *dir)

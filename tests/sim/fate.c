@@ -9,10 +9,8 @@
 
 enum fate_plant fate_planted;
 const char *const fate_plant_names[FATE_PLANTS] = {
-	[FATE_PLANT_NONE] = "none",	      [FATE_PLANT_MAP_SYNC] = "map-sync",
-	[FATE_PLANT_DATA_SYNC] = "data-sync", [FATE_PLANT_NAME_SYNC] = "name-sync",
-	[FATE_PLANT_HOLE] = "hole",	      [FATE_PLANT_GROWTH] = "growth",
-	[FATE_PLANT_TWICE] = "twice",	      [FATE_PLANT_ORDER] = "order",
+	"none",	     "hole",	  "growth",    "commit",   "unwritten",
+	"name-sync", "data-sync", "map-sync",  "twice",
 };
 
 static __attribute__((noreturn)) void end(enum sim_end how, const char *name)

@@ -41,16 +41,17 @@ int fate_call(enum fate_kind kind, const char *name);
 /* Of a piece of so many bytes: how many of them are moved. A short one ends with a block. */
 size_t fate_short(size_t len, int64_t off);
 
-/* Faults that were once in the program, planted again; --plant NAME. */
+/* Faults that are planted, most of them again: --plant NAME. The page says what each is. */
 enum fate_plant {
 	FATE_PLANT_NONE,
-	FATE_PLANT_MAP_SYNC, /* the map is not synced */
-	FATE_PLANT_DATA_SYNC, /* data are not synced before the record that commits them */
-	FATE_PLANT_NAME_SYNC, /* a whole copy gets its name before its data are synced */
-	FATE_PLANT_HOLE, /* a hole is made before the map is on the disk */
-	FATE_PLANT_GROWTH, /* a file that was cut grows before the cut is on the disk */
-	FATE_PLANT_TWICE, /* a record is appended twice */
-	FATE_PLANT_ORDER, /* the record comes before its data */
+	FATE_PLANT_HOLE,
+	FATE_PLANT_GROWTH,
+	FATE_PLANT_COMMIT,
+	FATE_PLANT_UNWRITTEN,
+	FATE_PLANT_NAME_SYNC,
+	FATE_PLANT_DATA_SYNC,
+	FATE_PLANT_MAP_SYNC,
+	FATE_PLANT_TWICE,
 	FATE_PLANTS,
 };
 extern enum fate_plant fate_planted;
