@@ -44,6 +44,9 @@ int fate_call(enum fate_kind kind, const char *name)
 	if (f->is_away)
 		return 0;
 	disk_pass_time(sim->disk, 1000 + (int64_t)dice_below(&sim->kernel, 100000));
+	for (const char *p = name; *p; p++)
+		sim->digest = dice_mix(sim->digest ^ (uint8_t)*p);
+	sim->digest = dice_mix(sim->digest ^ (uint64_t)disk_now(sim->disk));
 	if (kind == FATE_NOTHING)
 		return 0;
 	f->calls++;

@@ -14,16 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OPS_MAX 4096
+#define OPS_MAX	    4096
+#define AGAIN_EVERY 16
 
 struct sim *sim;
 
 int __real_open(const char *path, int flags, ...);
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
 ssize_t __real_getrandom(void *p, size_t len, unsigned flags);
 
 struct arguments {
 	uint64_t seed;
-	bool has_seed, shrinks;
+	bool has_seed, shrinks, plants_all;
 	unsigned seconds;
 	uint64_t count;
 	int trace;
@@ -116,10 +118,11 @@ static void report(const struct arguments *a, uint64_t seed)
 {
 	static uint8_t skip[OPS_MAX];
 
-	fprintf(stderr, "sim: seed %" PRIu64 " shows a fault; again with --seed %" PRIu64
-			" --trace%s%s\n",
-		seed, seed, fate_planted ? " --plant " : "",
-		fate_planted ? fate_plant_names[fate_planted] : "");
+	fprintf(stderr,
+		"sim: seed %" PRIu64 " shows %s%s%s; again: sim --seed %" PRIu64 "%s%s\n", seed,
+		fate_planted ? "the fault '" : "a fault",
+		fate_planted ? fate_plant_names[fate_planted] : "", fate_planted ? "'" : "", seed,
+		fate_planted ? " --plant " : "", fate_planted ? fate_plant_names[fate_planted] : "");
 	if (!a->shrinks)
 		return;
 	shrink(seed, skip);
@@ -187,7 +190,10 @@ static void parse(int argc, char **argv, struct arguments *ret)
 			ret->trace = optarg ? atoi(optarg) : 1;
 			break;
 		case 'p':
-			fate_planted = plant_of(optarg);
+			if (!strcmp(optarg, "all"))
+				ret->plants_all = true;
+			else
+				fate_planted = plant_of(optarg);
 			break;
 		case 'k':
 			ret->shrinks = false;
@@ -198,26 +204,74 @@ static void parse(int argc, char **argv, struct arguments *ret)
 	}
 }
 
+/* A seed is played again now and then, and has to go the same way. */
+static bool goes_the_same_way(uint64_t seed)
+{
+	const uint64_t before = sim->digest;
+
+	if (seed % AGAIN_EVERY || (play_seed(seed) && sim->digest == before))
+		return true;
+	fprintf(stderr, "sim: seed %" PRIu64 " goes another way the second time\n", seed);
+	return false;
+}
+
+static uint64_t now_s(void)
+{
+	struct timespec t;
+
+	__real_clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec;
+}
+
+/* Seeds until one shows a fault, or all time or all seeds are used. True: none did. */
+static bool play_all(const struct arguments *a)
+{
+	const uint64_t end = now_s() + a->seconds;
+	uint64_t n = 0;
+
+	for (; n < a->count && (n == 0 || now_s() < end); n++) {
+		sim->trace = a->shrinks ? 0 : a->trace;
+		sim->skip = NULL;
+		if (play_seed(a->seed + n)) {
+			if (!fate_planted && !goes_the_same_way(a->seed + n))
+				return false;
+			continue;
+		}
+		report(a, a->seed + n);
+		return false;
+	}
+	printf("sim: seeds %" PRIu64 " to %" PRIu64 " show nothing\n", a->seed, a->seed + n - 1);
+	return true;
+}
+
+/* Each of the faults that can be planted has to be found. Exit code. */
+static int plant_all(struct arguments a)
+{
+	int code = 0;
+
+	a.seed = 1;
+	a.shrinks = false;
+	for (int k = FATE_PLANT_NONE + 1; k < FATE_PLANTS; k++) {
+		fate_planted = (enum fate_plant)k;
+		if (play_all(&a)) {
+			printf("sim: the fault '%s' is not found\n", fate_plant_names[k]);
+			code = 1;
+		}
+	}
+	return code;
+}
+
 int main(int argc, char **argv)
 {
 	struct arguments a;
-	uint64_t n = 0;
-	time_t end;
 
 	fix_addresses(argv);
 	parse(argc, argv, &a);
 	if (!a.has_seed && __real_getrandom(&a.seed, 4, 0) < 0)
 		a.seed = 1;
-	end = time(NULL) + a.seconds;
 	arena_init();
 	sim = arena_alloc(sizeof(*sim));
-	for (; n < a.count && (n == 0 || time(NULL) < end); n++) {
-		sim->trace = a.shrinks ? 0 : a.trace;
-		if (play_seed(a.seed + n))
-			continue;
-		report(&a, a.seed + n);
-		return 1;
-	}
-	printf("sim: seeds %" PRIu64 " to %" PRIu64 " show nothing\n", a.seed, a.seed + n - 1);
-	return 0;
+	if (a.plants_all)
+		return plant_all(a);
+	return play_all(&a) ? 0 : 1;
 }

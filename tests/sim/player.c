@@ -639,6 +639,28 @@ static void do_sync(struct play *p)
 	conclude(p, r, "fsync");
 }
 
+/* The map goes out, with a hole in another file. */
+static void do_sync_map(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+	struct history_thing *t = path ? history_at(p->h, path) : NULL;
+	const uint64_t blk = path ? below(p, history_size(t) / BLK + 1) : 0;
+	struct inode *i = path ? get(p, path) : NULL;
+	int r;
+
+	if (!i)
+		return;
+	tell(p, "hole in %s at %" PRIu64 ", and fsync", path, blk * BLK);
+	history_zero(t, p->op, blk * BLK, BLK);
+	r = cow_fallocate(p->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(blk * BLK),
+			  BLK);
+	r = r ?: cow_fsync(p->t, i, false);
+	if (r == 0)
+		history_synced(p->h, t);
+	give_back(p, i);
+	conclude(p, r, "hole and fsync");
+}
+
 static void do_sync_stranger(struct play *p)
 {
 	tell(p, "sync, of a stranger");
@@ -697,7 +719,7 @@ static const struct {
 	{ do_allocate, 10 }, { do_create, 5 },	     { do_mkdir, 3 },	    { do_symlink, 2 },
 	{ do_unlink, 4 },    { do_rmdir, 3 },	     { do_rename, 6 },	    { do_rename_over, 3 },
 	{ do_link, 4 },	     { do_copy, 4 },	     { do_chmod, 4 },	    { do_setxattr, 4 },
-	{ do_sync, 16 },     { do_sync_stranger, 2 }, { do_checkpoint, 2 }, { do_commit_all, 3 },
+	{ do_sync, 14 },     { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 }, { do_commit_all, 3 },
 	{ do_materialize, 2 }, { do_look, 1 },
 };
 

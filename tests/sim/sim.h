@@ -61,6 +61,7 @@ struct sim {
 	bool has_true_extents; /* the disk is one whose extents are trusted */
 	char options[128]; /* of the mount, after the directories */
 	int trace; /* 1: operations, 2: calls too */
+	uint64_t digest; /* of all calls so far: a seed that is played again has the same */
 	uint64_t noise; /* numbers that the program drew */
 	char subject[HISTORY_PATH]; /* file of the last operation, */
 	uint64_t subject_off, subject_len; /* and where in it */
