@@ -47,7 +47,7 @@ static uint32_t class_of(size_t size)
 	uint32_t class = CLASS_MIN;
 
 	while (((size_t)1 << class) < size + HEAD_BYTES)
-		class++;
+		class ++;
 	return class;
 }
 

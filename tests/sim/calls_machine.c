@@ -100,8 +100,8 @@ static int list_extents(uint32_t ino, struct fiemap *map)
 {
 	struct extents e = { .map = map, .max = map->fm_extent_count };
 	const struct disk_inode *i = disk_inode(sim->disk, ino);
-	const size_t end = (size_t)((map->fm_start + map->fm_length + DISK_BLK_BYTES - 1) /
-				    DISK_BLK_BYTES);
+	const size_t end =
+		(size_t)((map->fm_start + map->fm_length + DISK_BLK_BYTES - 1) / DISK_BLK_BYTES);
 
 	if (map->fm_flags & FIEMAP_FLAG_SYNC)
 		disk_write_back_all(sim->disk, ino);
@@ -249,7 +249,8 @@ pid_t __wrap_getpid(void)
 /* There is one thread. */
 int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
 			  void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg)
 {
 	(void)ret, (void)attr, (void)fn, (void)arg;
 	sim_give_up("a thread is started");

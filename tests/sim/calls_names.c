@@ -161,8 +161,8 @@ static bool entry_at(uint32_t dir, size_t k, struct dirent *ret)
 		mode = disk_inode(sim->disk, ino)->now->mode;
 	}
 	*ret = (struct dirent){ .d_ino = ino, .d_off = (off_t)k + 1, .d_type = IFTODT(mode) };
-	ret->d_reclen = (unsigned short)((offsetof(struct dirent, d_name) + strlen(name) + 8) /
-					 8 * 8);
+	ret->d_reclen =
+		(unsigned short)((offsetof(struct dirent, d_name) + strlen(name) + 8) / 8 * 8);
 	strcpy(ret->d_name, name);
 	return true;
 }

@@ -17,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-
 struct op {
 	unsigned n;
 	uint32_t ino[DISK_TX_INODES];
@@ -232,8 +231,7 @@ struct disk_extent *disk_extent(struct disk_image *m, size_t blk)
 	if (blk >= m->nextents) {
 		m->extents = arena_grow(m->extents, m->nextents * sizeof(*m->extents),
 					(blk + 1) * sizeof(*m->extents));
-		memset(m->extents + m->nextents, 0,
-		       (blk + 1 - m->nextents) * sizeof(*m->extents));
+		memset(m->extents + m->nextents, 0, (blk + 1 - m->nextents) * sizeof(*m->extents));
 		m->nextents = blk + 1;
 	}
 	return &m->extents[blk];

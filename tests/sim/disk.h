@@ -82,14 +82,15 @@ struct disk_tx {
 	uint32_t ino[DISK_TX_INODES];
 	struct disk_image *image[DISK_TX_INODES]; /* NULL: it is gone */
 	bool is_times_only; /* nothing that fdatasync(2) has to wait for */
-	uint32_t ordered_ino, ordered_blk; /* data that is on the platter before this; ino 0: none */
+	uint32_t ordered_ino,
+		ordered_blk; /* data that is on the platter before this; ino 0: none */
 };
 
 struct disk;
 
 struct disk_options {
-	bool is_eager; /* sizes reach the journal with the allocation, as with ext4; else with the
-			* data, as with XFS */
+	bool is_eager; /* sizes reach the journal with the allocation, as with ext4; else with
+			* the data, as with XFS */
 };
 
 struct disk *disk_new(const struct disk_options *o);

@@ -9,8 +9,8 @@
 
 enum fate_plant fate_planted;
 const char *const fate_plant_names[FATE_PLANTS] = {
-	"none",	     "hole",	  "growth",    "commit",   "unwritten",
-	"name-sync", "data-sync", "map-sync",  "twice",
+	"none",	     "hole",	  "growth",   "commit", "unwritten",
+	"name-sync", "data-sync", "map-sync", "twice",
 };
 
 static __attribute__((noreturn)) void end(enum sim_end how, const char *name)
@@ -26,7 +26,7 @@ static bool fails(struct fate *f, enum fate_kind kind)
 		return false;
 	if (f->calls == f->fail_at) {
 		static const int errors[FATE_KINDS] = {
-			[FATE_OPEN] = EMFILE, [FATE_READ] = EIO,   [FATE_WRITE] = ENOSPC,
+			[FATE_OPEN] = EMFILE, [FATE_READ] = EIO,    [FATE_WRITE] = ENOSPC,
 			[FATE_NAME] = ENOSPC, [FATE_SIZE] = ENOSPC, [FATE_XATTR] = ENOSPC,
 			[FATE_ATTR] = EIO,    [FATE_SYNC] = EIO,
 		};

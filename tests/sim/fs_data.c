@@ -206,9 +206,10 @@ void fs_stat(struct disk *d, uint32_t ino, struct stat *ret)
 {
 	const struct disk_inode *i = disk_inode(d, ino);
 	const struct disk_image *m = i->now;
+	const size_t end = (size_t)round_up(i->size) / DISK_BLK_BYTES;
 	size_t nblk = 0;
 
-	for (size_t k = 0; k < DISK_BLKS; k++)
+	for (size_t k = 0; S_ISREG(m->mode) && (k < end || k < m->nextents); k++)
 		nblk += i->dirty[k] || disk_state(m, k) != DISK_HOLE;
 	*ret = (struct stat){
 		.st_dev = FS_DEV,
@@ -218,7 +219,9 @@ void fs_stat(struct disk *d, uint32_t ino, struct stat *ret)
 		.st_uid = m->uid,
 		.st_gid = m->gid,
 		.st_rdev = m->rdev,
-		.st_size = S_ISREG(m->mode) ? i->size : S_ISDIR(m->mode) ? DISK_BLK_BYTES : m->size,
+		.st_size = S_ISREG(m->mode)   ? i->size
+			   : S_ISDIR(m->mode) ? DISK_BLK_BYTES
+					      : m->size,
 		.st_blksize = DISK_BLK_BYTES,
 		.st_blocks = (blkcnt_t)(nblk * (DISK_BLK_BYTES / 512)),
 		.st_atim = time_of(m->atime),
@@ -265,7 +268,8 @@ static int64_t chosen(struct disk *d, const struct timespec *t, int64_t before)
 
 int fs_set_times(struct disk *d, uint32_t ino, const struct timespec times[2])
 {
-	static const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
+	static const struct timespec now[2] = { { .tv_nsec = UTIME_NOW },
+						{ .tv_nsec = UTIME_NOW } };
 	struct disk_image *m;
 	struct disk_tx tx;
 

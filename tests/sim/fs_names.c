@@ -242,8 +242,7 @@ int fs_rename(struct disk *d, const struct fs_place *from, const struct fs_place
 	if (S_ISDIR(disk_inode(d, (uint32_t)a)->now->mode) && is_below(d, to->dir, (uint32_t)a))
 		return -EINVAL;
 	if (b >= 0 && !(flags & RENAME_EXCHANGE))
-		r = check_removable(d, (uint32_t)b,
-				    S_ISDIR(disk_inode(d, (uint32_t)a)->now->mode));
+		r = check_removable(d, (uint32_t)b, S_ISDIR(disk_inode(d, (uint32_t)a)->now->mode));
 	if (r < 0)
 		return r;
 	disk_begin(&tx);

@@ -105,8 +105,7 @@ uint64_t history_size(const struct history_thing *t)
 static void note_blocks(struct history_thing *t, uint64_t op, uint64_t off, uint64_t end)
 {
 	for (uint64_t blk = off / HISTORY_BLK; blk * HISTORY_BLK < end; blk++)
-		push(&t->blocks[blk], op, 0,
-		     arena_copy(t->now + blk * HISTORY_BLK, HISTORY_BLK));
+		push(&t->blocks[blk], op, 0, arena_copy(t->now + blk * HISTORY_BLK, HISTORY_BLK));
 }
 
 void history_fill(struct history_thing *t, const void *bytes, size_t size)
@@ -311,9 +310,9 @@ static void take_bytes(struct history_thing *t, const struct history_found *f, u
 
 	for (uint64_t blk = 0; blk < HISTORY_BYTES / HISTORY_BLK; blk++) {
 		const uint64_t at = blk * HISTORY_BLK;
-		const size_t len = at >= f->size		 ? 0
+		const size_t len = at >= f->size		? 0
 				   : f->size - at > HISTORY_BLK ? HISTORY_BLK
-								 : (size_t)(f->size - at);
+								: (size_t)(f->size - at);
 
 		memset(block, 0, HISTORY_BLK);
 		memcpy(block, f->bytes + at, len);

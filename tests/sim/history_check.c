@@ -101,8 +101,9 @@ static void compare_bytes(struct compare *c, const struct history_thing *t,
 		while (k < l->n && !is_bytes(&l->e[k], f->bytes + at, len))
 			k++;
 		if (k == l->n)
-			differ(c, "%s: block %" PRIu64 " is wrong: %s; operations %" PRIu64
-				  " to %" PRIu64 " may be seen",
+			differ(c,
+			       "%s: block %" PRIu64 " is wrong: %s; operations %" PRIu64
+			       " to %" PRIu64 " may be seen",
 			       f->path, at / HISTORY_BLK,
 			       describe(l, f->bytes + at, len, room, sizeof(room)),
 			       l->e[first(c, l)].op, l->e[l->n - 1].op);

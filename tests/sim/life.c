@@ -142,7 +142,7 @@ unsigned life_count(void)
 static struct plan plan_life(unsigned n)
 {
 	static const enum sim_end ends[] = { SIM_END_KILLED, SIM_END_KILLED, SIM_END_CUT,
-					     SIM_END_CUT, SIM_END_CUT, SIM_END_CLEAN };
+					     SIM_END_CUT,    SIM_END_CUT,    SIM_END_CLEAN };
 	struct dice dice = dice_stream(sim->seed, SIM_STREAM_LIFE, n);
 	struct plan p = { .nops = 1 + (unsigned)dice_below(&dice, 24) };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One life of a server: a mount, operations, an end; and the world that the lives of a seed share. */
+/* One life of a server: a mount, operations, an end. Owns the world that the lives of a seed
+ * share. */
 #pragma once
 
 #include "sim.h"

@@ -160,11 +160,10 @@ void look_at_all(struct union_fs *t, enum history_doubt doubt, uint64_t op)
 	for (size_t k = 0; k < l.n; k++)
 		if (l.found[k].kind == HISTORY_DIR && !l.found[k].is_unreadable)
 			list(&l, l.found[k].path);
-	n = history_check(sim->history, &(struct history_look){ .found = l.found,
-								.n = l.n,
-								.doubt = doubt,
-								.op = op,
-								.say = say });
+	n = history_check(
+		sim->history,
+		&(struct history_look){
+			.found = l.found, .n = l.n, .doubt = doubt, .op = op, .say = say });
 	for (size_t k = 0; k < l.n; k++)
 		arena_free(l.found[k].bytes);
 	sim->fate.is_away = false;

@@ -118,11 +118,11 @@ static void report(const struct arguments *a, uint64_t seed)
 {
 	static uint8_t skip[OPS_MAX];
 
-	fprintf(stderr,
-		"sim: seed %" PRIu64 " shows %s%s%s; again: sim --seed %" PRIu64 "%s%s\n", seed,
-		fate_planted ? "the fault '" : "a fault",
+	fprintf(stderr, "sim: seed %" PRIu64 " shows %s%s%s; again: sim --seed %" PRIu64 "%s%s\n",
+		seed, fate_planted ? "the fault '" : "a fault",
 		fate_planted ? fate_plant_names[fate_planted] : "", fate_planted ? "'" : "", seed,
-		fate_planted ? " --plant " : "", fate_planted ? fate_plant_names[fate_planted] : "");
+		fate_planted ? " --plant " : "",
+		fate_planted ? fate_plant_names[fate_planted] : "");
 	if (!a->shrinks)
 		return;
 	shrink(seed, skip);

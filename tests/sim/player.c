@@ -251,7 +251,7 @@ static void do_truncate(struct play *p)
 {
 	const char *path = some_file(p);
 	const uint64_t size = path ? history_size(history_at(p->h, path)) : 0;
-	const uint64_t sizes[] = { 0,	     size / 2,	size / 2 / BLK * BLK, size ? size - 1 : 0,
+	const uint64_t sizes[] = { 0,	     size / 2,	  size / 2 / BLK * BLK, size ? size - 1 : 0,
 				   size + 1, size + 5000, size + 4 * BLK };
 	const uint64_t to = sizes[below(p, 7)];
 
@@ -270,7 +270,8 @@ static void allocate(struct play *p, const char *path, int mode, struct range at
 			history_zero(t, p->op, at.off, at.len);
 		if (!(mode & FALLOC_FL_KEEP_SIZE))
 			history_grow(t, p->op, at.off + at.len);
-		conclude(p, cow_fallocate(p->t, i, mode, (off_t)at.off, (off_t)at.len), "fallocate");
+		conclude(p, cow_fallocate(p->t, i, mode, (off_t)at.off, (off_t)at.len),
+			 "fallocate");
 	}
 	give_back(p, i);
 }
@@ -631,8 +632,7 @@ static void do_sync(struct play *p)
 	if (!i)
 		return;
 	tell(p, "fsync '%s'", path);
-	r = t->kind == HISTORY_DIR ? sync_dir(p, i)
-				   : cow_fsync(p->t, i, false);
+	r = t->kind == HISTORY_DIR ? sync_dir(p, i) : cow_fsync(p->t, i, false);
 	if (r == 0)
 		history_synced(p->h, t);
 	give_back(p, i);
@@ -715,12 +715,12 @@ static const struct {
 	void (*act)(struct play *p);
 	unsigned weight;
 } acts[] = {
-	{ do_write, 24 },    { do_write_past, 6 },   { do_overwrite, 3 },   { do_truncate, 9 },
-	{ do_allocate, 10 }, { do_create, 5 },	     { do_mkdir, 3 },	    { do_symlink, 2 },
-	{ do_unlink, 4 },    { do_rmdir, 3 },	     { do_rename, 6 },	    { do_rename_over, 3 },
-	{ do_link, 4 },	     { do_copy, 4 },	     { do_chmod, 4 },	    { do_setxattr, 4 },
-	{ do_sync, 14 },     { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 }, { do_commit_all, 3 },
-	{ do_materialize, 2 }, { do_look, 1 },
+	{ do_write, 24 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
+	{ do_allocate, 10 },  { do_create, 5 },	     { do_mkdir, 3 },	      { do_symlink, 2 },
+	{ do_unlink, 4 },     { do_rmdir, 3 },	     { do_rename, 6 },	      { do_rename_over, 3 },
+	{ do_link, 4 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 4 },
+	{ do_sync, 14 },      { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 },
+	{ do_commit_all, 3 }, { do_materialize, 2 }, { do_look, 1 },
 };
 
 void player_do(struct mount *m)
