@@ -262,6 +262,17 @@ ssize_t __wrap_copy_file_range(int in, off_t *in_off, int out, off_t *out_off, s
 	return calls_result(n);
 }
 
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+	int ino;
+
+	(void)name, (void)flags;
+	fate_call(FATE_NOTHING, "memfd_create");
+	ino = fs_make_nameless(sim->disk, S_IFREG | 0600);
+	return (int)calls_result(ino < 0 ? ino : fds_new((uint32_t)ino, O_RDWR, 0));
+}
+
 int __wrap_ftruncate(int fd, off_t size);
 int __wrap_ftruncate(int fd, off_t size)
 {

@@ -46,6 +46,9 @@ void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 	if (prot & PROT_WRITE)
 		i->is_mapped = i->is_torn = true;
 	disk_use(sim->disk, ino, off + (int64_t)len);
+	if (flags & MAP_FIXED)
+		return __real_mmap(at, len, prot, flags, disk_pages_fd(),
+				   (off_t)ino * DISK_FILE_BYTES + off);
 	return disk_pages(sim->disk, ino) + off;
 }
 CALLS_ALSO(mmap, mmap64);

@@ -35,7 +35,12 @@ struct disk {
 	int64_t now;
 };
 
+int __real_memfd_create(const char *name, unsigned flags);
+int __real_ftruncate(int fd, off_t size);
+void *__real_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
+
 static uint8_t *pages;
+static int pages_fd;
 static uint32_t *used; /* of each inode: pages that may have bytes */
 
 static size_t blks_of(int64_t size)
@@ -56,8 +61,13 @@ struct disk *disk_new(const struct disk_options *o)
 	struct disk *d = arena_alloc(sizeof(*d));
 
 	if (!pages) {
-		pages = mmap(NULL, bytes + DISK_INODES * sizeof(*used), PROT_READ | PROT_WRITE,
-			     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		const size_t all = bytes + DISK_INODES * sizeof(*used);
+
+		pages_fd = __real_memfd_create("sim-pages", MFD_CLOEXEC);
+		if (pages_fd < 0 || __real_ftruncate(pages_fd, (off_t)all) < 0)
+			sim_give_up("no memory for the pages");
+		pages = __real_mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+				    pages_fd, 0);
 		if (pages == MAP_FAILED)
 			sim_give_up("no memory for the pages");
 		used = (uint32_t *)(pages + bytes);
@@ -78,6 +88,11 @@ uint8_t *disk_pages(struct disk *d, uint32_t ino)
 {
 	(void)d;
 	return pages + (size_t)ino * DISK_FILE_BYTES;
+}
+
+int disk_pages_fd(void)
+{
+	return pages_fd;
 }
 
 void disk_use(struct disk *d, uint32_t ino, int64_t end)
@@ -170,7 +185,7 @@ static void flush(struct disk *d)
 	}
 }
 
-static void image_unref(struct disk_image *m)
+static void drop_image(struct disk_image *m)
 {
 	if (!m || --m->refs)
 		return;
@@ -188,7 +203,7 @@ static void image_unref(struct disk_image *m)
 	arena_free(m);
 }
 
-static struct disk_image *image_clone(const struct disk_image *from)
+static struct disk_image *clone_image(const struct disk_image *from)
 {
 	struct disk_image *m = arena_copy(from, sizeof(*from));
 
@@ -255,7 +270,7 @@ struct disk_image *disk_edit(struct disk *d, struct disk_tx *tx, uint32_t ino)
 	if (d->inodes[ino].is_fixed)
 		sim_violation("a change of inode %u, which is in a lower layer", ino);
 	tx->ino[tx->n] = ino;
-	return tx->image[tx->n++] = image_clone(d->inodes[ino].now);
+	return tx->image[tx->n++] = clone_image(d->inodes[ino].now);
 }
 
 uint32_t disk_create(struct disk *d, struct disk_tx *tx, mode_t mode)
@@ -271,7 +286,7 @@ uint32_t disk_create(struct disk *d, struct disk_tx *tx, mode_t mode)
 			continue;
 		empty_pages(ino);
 		*i = (struct disk_inode){ .btime = d->now, .last_op = i->last_op };
-		m = image_clone(&none);
+		m = clone_image(&none);
 		m->mode = mode;
 		m->atime = m->mtime = m->ctime = d->now;
 		tx->ino[tx->n] = ino;
@@ -295,7 +310,7 @@ void disk_end(struct disk *d, struct disk_tx *tx)
 
 		op->ino[k] = tx->ino[k];
 		op->image[k] = tx->image[k];
-		image_unref(i->now);
+		drop_image(i->now);
 		i->now = tx->image[k];
 		if (i->now)
 			i->now->refs++;
@@ -314,7 +329,7 @@ void disk_reap(struct disk *d, uint32_t ino)
 		return;
 	disk_begin(&tx);
 	disk_edit(d, &tx, ino);
-	image_unref(tx.image[0]);
+	drop_image(tx.image[0]);
 	tx.image[0] = NULL;
 	disk_end(d, &tx);
 	memset(i->dirty, 0, sizeof(i->dirty));
@@ -425,7 +440,7 @@ static void commit(struct disk *d, uint64_t upto)
 		for (unsigned j = 0; j < d->ops[k].n; j++) {
 			struct disk_inode *i = &d->inodes[d->ops[k].ino[j]];
 
-			image_unref(i->durable);
+			drop_image(i->durable);
 			i->durable = d->ops[k].image[j];
 		}
 	d->nops -= n;
@@ -538,9 +553,9 @@ static void restart(struct disk *d, uint32_t ino)
 		i->lock = 0;
 		return;
 	}
-	image_unref(i->now);
+	drop_image(i->now);
 	if (i->durable && !i->durable->nlink) {
-		image_unref(i->durable);
+		drop_image(i->durable);
 		i->durable = NULL;
 	}
 	i->now = i->durable;
@@ -586,10 +601,10 @@ void disk_cut_power(struct disk *d, struct dice *dice)
 
 			if (d->committed + k < upto) {
 				drop = &i->durable;
-				image_unref(*drop);
+				drop_image(*drop);
 				i->durable = d->ops[k].image[j];
 			} else {
-				image_unref(*drop);
+				drop_image(*drop);
 			}
 		}
 	lose_cache(d, dice);

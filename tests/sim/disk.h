@@ -97,6 +97,8 @@ struct disk *disk_new(const struct disk_options *o);
 struct disk_inode *disk_inode(struct disk *d, uint32_t ino);
 /* All DISK_FILE_BYTES of the file. */
 uint8_t *disk_pages(struct disk *d, uint32_t ino);
+/* A descriptor of all of them, one inode's behind another's. */
+int disk_pages_fd(void);
 /* Bytes before end may be other than zeros from now on. */
 void disk_use(struct disk *d, uint32_t ino, int64_t end);
 /* Is p in a file's pages? */

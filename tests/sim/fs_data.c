@@ -38,7 +38,7 @@ static void note_write(struct disk *d, uint32_t ino, int64_t end)
 	m = disk_edit(d, &tx, ino);
 	m->mtime = m->ctime = disk_now(d);
 	tx.is_times_only = true;
-	if (end > m->size && disk_state(m, (size_t)(end - 1) / DISK_BLK_BYTES) == DISK_WRITTEN) {
+	if (end > i->size && disk_state(m, (size_t)(end - 1) / DISK_BLK_BYTES) == DISK_WRITTEN) {
 		m->size = end;
 		tx.is_times_only = false;
 	}

@@ -101,6 +101,11 @@ uint64_t history_size(const struct history_thing *t)
 	return last(&t->size)->value;
 }
 
+const char *history_xattr(const struct history_thing *t)
+{
+	return last(&t->xattr)->bytes;
+}
+
 /* Blocks of [off, end) are as `now` has them. */
 static void note_blocks(struct history_thing *t, uint64_t op, uint64_t off, uint64_t end)
 {
@@ -160,6 +165,29 @@ void history_remove(struct history_names *n, const char *path)
 		}
 }
 
+static bool is_in(const char *path, const char *dir)
+{
+	const size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/');
+}
+
+void history_swap(struct history_names *n, const char *a, const char *b)
+{
+	for (size_t k = 0; k < n->n; k++) {
+		const char *path = n->at[k].path;
+		char moved[HISTORY_PATH];
+
+		if (is_in(path, a))
+			history_path(moved, b, path + strlen(a));
+		else if (is_in(path, b))
+			history_path(moved, a, path + strlen(b));
+		else
+			continue;
+		memcpy(n->at[k].path, moved, sizeof(moved));
+	}
+}
+
 void history_set_names(struct history *h, uint64_t op, struct history_names *n)
 {
 	n->op = op;
@@ -198,6 +226,16 @@ void history_write(struct history_thing *t, uint64_t op, uint64_t off, const voi
 	memcpy(t->now + off, p, len);
 	note_blocks(t, op, off, off + len);
 	note_growth(t, op, off + len);
+}
+
+void history_copy(struct history_thing *t, uint64_t op, const void *p, size_t len)
+{
+	if (!len)
+		return;
+	push(&t->size, op, len, NULL);
+	last(&t->size)->is_below = true;
+	history_write(t, op, 0, p, len);
+	push(&t->size, op, len, NULL);
 }
 
 /* They stay, and are shorter. */
@@ -264,6 +302,13 @@ static void settle_thing(struct history_thing *t, bool keeps_ghosts)
 	settle(&t->size, false);
 	for (size_t k = 0; t->blocks && k < HISTORY_BYTES / HISTORY_BLK; k++)
 		settle(&t->blocks[k], keeps_ghosts);
+}
+
+void history_data_synced(struct history_thing *t)
+{
+	settle(&t->size, false);
+	for (size_t k = 0; k < HISTORY_BYTES / HISTORY_BLK; k++)
+		settle(&t->blocks[k], true);
 }
 
 void history_synced(struct history *h, struct history_thing *t)

@@ -32,6 +32,7 @@ struct history_event {
 	uint64_t op;
 	uint64_t value;
 	void *bytes; /* of a block: HISTORY_BLK of them; of an attribute: a text */
+	bool is_below; /* of a size: every smaller one is as good */
 	bool is_found; /* a look found it so */
 	bool is_ghost; /* of a write that did not end well; a look found something else */
 };
@@ -84,6 +85,7 @@ struct history_thing *history_thing(struct history *h, enum history_kind kind, m
 /* It begins with these bytes, for certain. */
 void history_fill(struct history_thing *t, const void *bytes, size_t size);
 uint64_t history_size(const struct history_thing *t);
+const char *history_xattr(const struct history_thing *t); /* "": none */
 
 /* Of names now. */
 const struct history_names *history_now(const struct history *h);
@@ -92,12 +94,16 @@ struct history_thing *history_at(const struct history *h, const char *path);
 struct history_names *history_edit(const struct history *h);
 void history_add(struct history_names *n, const char *path, struct history_thing *t);
 void history_remove(struct history_names *n, const char *path);
+/* Two names change places. */
+void history_swap(struct history_names *n, const char *a, const char *b);
 /* Takes over n. */
 void history_set_names(struct history *h, uint64_t op, struct history_names *n);
 /* The event that came last is about t. */
 void history_touch(struct history *h, struct history_thing *t);
 
 void history_write(struct history_thing *t, uint64_t op, uint64_t off, const void *p, size_t len);
+/* Likewise, by a copy in pieces: the file may end with any of them. */
+void history_copy(struct history_thing *t, uint64_t op, const void *p, size_t len);
 void history_truncate(struct history_thing *t, uint64_t op, uint64_t size);
 /* Zeros; ends where the file does. */
 void history_zero(struct history_thing *t, uint64_t op, uint64_t off, uint64_t len);
@@ -106,6 +112,8 @@ void history_grow(struct history_thing *t, uint64_t op, uint64_t end);
 void history_set_mode(struct history_thing *t, uint64_t op, mode_t mode);
 void history_set_xattr(struct history_thing *t, uint64_t op, const char *value);
 void history_synced(struct history *h, struct history_thing *t);
+/* By fdatasync(2): bytes and size. */
+void history_data_synced(struct history_thing *t);
 void history_all_synced(struct history *h);
 
 /* Compare with what was found, and take that for the state from now on. The number of differences

@@ -36,7 +36,7 @@ static size_t first(const struct compare *c, const struct history_list *l)
 static bool is_value(const struct compare *c, const struct history_list *l, uint64_t value)
 {
 	for (size_t k = first(c, l); k < l->n; k++)
-		if (l->e[k].value == value)
+		if (l->e[k].value == value || (l->e[k].is_below && value < l->e[k].value))
 			return true;
 	return false;
 }

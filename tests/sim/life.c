@@ -6,6 +6,9 @@
 #include "look.h"
 #include "player.h"
 #include "veneer/base/log.h"
+#include "veneer/data/replay.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/union/node_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +18,7 @@
 #include <unistd.h>
 
 #define BLK HISTORY_BLK
+#define KEY 7 /* of the mount's intents */
 
 /* What the seed has in store for a life. */
 struct plan {
@@ -25,6 +29,7 @@ struct plan {
 	uint64_t nth; /* change of that operation; 0: after it */
 	uint64_t fail_at; /* operation of this life in which a call fails; 0: none does */
 	uint64_t fail_nth, fail_count;
+	bool is_kept; /* killed: the next server takes the mount over */
 };
 
 static uint32_t make_dir(uint32_t dir, const char *name)
@@ -116,6 +121,8 @@ void life_make_world(uint64_t seed)
 	sim->has_true_extents = dice_once_in(&dice, 2);
 	if (dice_once_in(&dice, 8))
 		strcpy(sim->options, ",cow=copy");
+	sim->intents = arena_alloc(intent_log_area_bytes());
+	sim->slots_fd = sim->names_fd = -1;
 	sim->disk = disk_new(&(struct disk_options){ .is_eager = dice_once_in(&dice, 2) });
 	sim->history = history_new();
 	new_boot();
@@ -147,6 +154,7 @@ static struct plan plan_life(unsigned n)
 	struct plan p = { .nops = 1 + (unsigned)dice_below(&dice, 24) };
 
 	p.end = ends[dice_below(&dice, sizeof(ends) / sizeof(*ends))];
+	p.is_kept = dice_once_in(&dice, 2);
 	p.at = dice_once_in(&dice, 5) ? 0 : 1 + (unsigned)dice_below(&dice, p.nops + 1);
 	p.nth = dice_once_in(&dice, 4) ? 0 : 1 + dice_below(&dice, p.at ? 14 : 40);
 	if (dice_once_in(&dice, 6)) {
@@ -157,17 +165,58 @@ static struct plan plan_life(unsigned n)
 	return p;
 }
 
-static int open_mount(struct mount *m, char *err, size_t size)
+static void parse(struct mount_opts *ret)
 {
-	char all[256], point[] = "/nowhere", self[] = "veneer", flag[] = "-o";
+	char all[256], point[] = "/nowhere", self[] = "veneer", flag[] = "-o", err[256];
 	char *argv[] = { self, flag, all, point, NULL };
-	struct mount_opts opts;
 
 	snprintf(all, sizeof(all), "lowerdir=/lower,upperdir=/upper,workdir=/work%s", sim->options);
-	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, &opts, err, size) < 0)
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true }, ret, err, sizeof(err)) < 0)
 		sim_give_up("options: %s", err);
-	opts.is_offline = true;
-	return mount_open(m, &opts, err, size);
+	ret->is_offline = true;
+}
+
+static int open_mount(struct mount *m, char *err, size_t size)
+{
+	struct mount_saved_tables saved = MOUNT_SAVED_TABLES_NONE;
+	struct mount_opts opts;
+	struct mount_dirs dirs;
+	int r;
+
+	intent_log_use_area(sim->intents);
+	parse(&opts);
+	r = mount_dirs_open(&opts, &dirs, err, size);
+	if (r < 0)
+		return r;
+	saved.slots_fd = sim->is_kept ? sim->slots_fd : -1;
+	saved.names_fd = sim->is_kept ? sim->names_fd : -1;
+	r = mount_reopen_at(m, &opts, &dirs, &saved, err, size);
+	if (r < 0)
+		return r;
+	m->key = KEY;
+	node_table_fds(m->tree.nodes, &sim->slots_fd, &sim->names_fd);
+	if (sim->is_kept)
+		replay_settle(&m->tree, m->key);
+	sim->is_kept = true;
+	return 0;
+}
+
+/* The kernel sends the request that the dead server had under way. */
+static void send_again(struct mount *m)
+{
+	struct request *r = &sim->request;
+	int64_t n;
+
+	if (!r->is_standing)
+		return;
+	sim_trace(1, "   again: request %u of operation %" PRIu64, r->kind, sim->ops);
+	n = request_do_again(m);
+	if (n < 0)
+		sim_violation("a request that comes again fails: %s", strerror((int)-n));
+	if (r->kind == REQUEST_SYNC)
+		player_synced(r);
+	if (r->is_last)
+		sim->doubt = HISTORY_NONE;
 }
 
 static __attribute__((noreturn)) void end(enum sim_end how)
@@ -235,15 +284,17 @@ static __attribute__((noreturn)) void live(const struct plan *p)
 	sim->fate = (struct fate){ .is_away = false };
 	arm(p, 0);
 	r = open_mount(&m, err, sizeof(err));
-	disarm(p, 0);
 	if (r < 0)
 		sim_violation("the mount fails: %s", err);
+	send_again(&m);
+	disarm(p, 0);
 	look_at_all(&m.tree, sim->doubt, sim->doubt_op);
 	sim->doubt = HISTORY_NONE;
 	play(p, &m);
 	if (!sim->fate.error)
 		look_at_all(&m.tree, HISTORY_NONE, sim->ops);
 	arm(p, p->nops + 1);
+	sim->is_kept = false;
 	mount_close(&m);
 	disarm(p, p->nops + 1);
 	for (int k = 0; k < SIM_FDS; k++)
@@ -253,6 +304,36 @@ static __attribute__((noreturn)) void live(const struct plan *p)
 	if (!sim->fate.error)
 		look_check();
 	end(SIM_END_CLEAN);
+}
+
+static void mark(int fd, void *arg)
+{
+	bool *keeps = arg;
+
+	if (fd >= SIM_FD_FIRST && fd < SIM_FD_FIRST + SIM_FDS)
+		keeps[fd - SIM_FD_FIRST] = true;
+}
+
+/* What a dead server had open goes, but what its mount's node table needs. */
+static void close_unkept(void)
+{
+	bool keeps[SIM_FDS] = { false };
+
+	mark(sim->slots_fd, keeps);
+	mark(sim->names_fd, keeps);
+	node_table_held_fds(sim->slots_fd, mark, keeps);
+	for (int k = 0; k < SIM_FDS; k++)
+		if (sim->fds[k].is_open && !keeps[k])
+			fds_close(SIM_FD_FIRST + k);
+}
+
+/* The mount is no more. */
+static void forget_mount(void)
+{
+	sim->is_kept = false;
+	sim->request.is_standing = false;
+	kernel_forget_all();
+	memset(sim->intents, 0, intent_log_area_bytes());
 }
 
 static void cut_power(void)
@@ -285,6 +366,11 @@ bool life_play(unsigned n)
 		fprintf(stderr, "sim: the server ended by itself: status %x\n", (unsigned)status);
 	if (sim->end == SIM_END_NONE || sim->end == SIM_END_VIOLATION)
 		return false;
+	if (sim->end == SIM_END_KILLED && p.is_kept && sim->is_kept) {
+		close_unkept();
+		return true;
+	}
+	forget_mount();
 	if (sim->end == SIM_END_CUT)
 		cut_power();
 	else

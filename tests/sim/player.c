@@ -3,21 +3,14 @@
 
 #include "arena.h"
 #include "history.h"
+#include "kernel.h"
 #include "look.h"
+#include "request.h"
 #include "sim.h"
-#include "veneer/data/attr.h"
-#include "veneer/data/copy_range.h"
-#include "veneer/data/cow.h"
-#include "veneer/data/cow_fallocate.h"
 #include "veneer/data/cow_fsync.h"
-#include "veneer/data/create.h"
 #include "veneer/data/materialize.h"
-#include "veneer/data/remove.h"
-#include "veneer/data/rename.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/union/inode_struct.h"
-#include "veneer/union/lookup.h"
-#include "veneer/union/upper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 
 #define BLK HISTORY_BLK
 
@@ -93,13 +87,6 @@ static void parent_of(const char *path, char ret[HISTORY_PATH])
 		memcpy(ret, path, (size_t)(slash - path));
 }
 
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* One that nothing has; often one that the lower layer has. NULL: no luck. */
 static const char *free_path(struct play *p)
 {
@@ -113,6 +100,11 @@ static const char *free_path(struct play *p)
 	parent_of(path, parent);
 	dir = history_at(p->h, parent);
 	return !history_at(p->h, path) && dir && dir->kind == HISTORY_DIR ? path : NULL;
+}
+
+static const char *anything(struct play *p)
+{
+	return some(p, dice_once_in(&p->dice, 3) ? HISTORY_DIR : HISTORY_FILE);
 }
 
 struct range {
@@ -173,37 +165,44 @@ static void conclude(struct play *p, int r, const char *what)
 	look_at_all(p->t, HISTORY_LAST_OP, p->op);
 }
 
-/* The inode of a path that is there. */
-static struct inode *get(struct play *p, const char *path)
+/* Send one request, the last of its operation. */
+static void send(struct play *p, const struct request *r, const char *what)
 {
-	struct inode *i = look_up(p->t, path);
+	struct request last = *r;
 
-	if (!i && !sim->fate.error)
-		sim_violation("%s cannot be looked up", path);
-	return i;
+	last.is_last = true;
+	conclude(p, (int)request_do(p->m, &last), what);
 }
 
-static void give_back(struct play *p, struct inode *i)
+/* One after which others come. */
+static int64_t send_part(struct play *p, const struct request *r)
 {
-	look_give_back(p->t, i);
+	return request_do(p->m, r);
+}
+
+static struct request request_of(enum request_kind kind, const char *path)
+{
+	struct request r = { .kind = kind };
+
+	history_path(r.path, path, "");
+	return r;
 }
 
 /* ---- bytes ---- */
 
 static void write_range(struct play *p, const char *path, struct range at)
 {
-	struct history_thing *t = history_at(p->h, path);
-	struct inode *i = get(p, path);
-	uint8_t *bytes = malloc(at.len + 1);
+	struct request r = request_of(REQUEST_WRITE, path);
 
-	if (i && bytes && at.len) {
-		pattern(p, bytes, at.len);
-		tell(p, "write %s %" PRIu64 " at %" PRIu64, path, at.len, at.off);
-		history_write(t, p->op, at.off, bytes, at.len);
-		conclude(p, cow_write(p->t, i, bytes, at.len, (off_t)at.off), "write");
-	}
-	free(bytes);
-	give_back(p, i);
+	if (!at.len)
+		return;
+	r.off = at.off;
+	r.len = at.len;
+	r.bytes = arena_alloc(at.len);
+	pattern(p, r.bytes, at.len);
+	tell(p, "write %s %" PRIu64 " at %" PRIu64, path, at.len, at.off);
+	history_write(history_at(p->h, path), p->op, at.off, r.bytes, at.len);
+	send(p, &r, "write");
 }
 
 static void do_write(struct play *p)
@@ -237,14 +236,12 @@ static void do_overwrite(struct play *p)
 
 static void truncate_to(struct play *p, const char *path, uint64_t size)
 {
-	struct inode *i = get(p, path);
+	struct request r = request_of(REQUEST_TRUNCATE, path);
 
-	if (i) {
-		tell(p, "truncate %s to %" PRIu64, path, size);
-		history_truncate(history_at(p->h, path), p->op, size);
-		conclude(p, cow_truncate(p->t, i, (off_t)size), "truncate");
-	}
-	give_back(p, i);
+	r.off = size;
+	tell(p, "truncate %s to %" PRIu64, path, size);
+	history_truncate(history_at(p->h, path), p->op, size);
+	send(p, &r, "truncate");
 }
 
 static void do_truncate(struct play *p)
@@ -262,18 +259,19 @@ static void do_truncate(struct play *p)
 static void allocate(struct play *p, const char *path, int mode, struct range at)
 {
 	struct history_thing *t = history_at(p->h, path);
-	struct inode *i = get(p, path);
+	struct request r = request_of(REQUEST_ALLOCATE, path);
 
-	if (i && at.len) {
-		tell(p, "fallocate %s mode %d %" PRIu64 " at %" PRIu64, path, mode, at.len, at.off);
-		if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
-			history_zero(t, p->op, at.off, at.len);
-		if (!(mode & FALLOC_FL_KEEP_SIZE))
-			history_grow(t, p->op, at.off + at.len);
-		conclude(p, cow_fallocate(p->t, i, mode, (off_t)at.off, (off_t)at.len),
-			 "fallocate");
-	}
-	give_back(p, i);
+	if (!at.len)
+		return;
+	r.flags = (unsigned)mode;
+	r.off = at.off;
+	r.len = at.len;
+	tell(p, "fallocate %s mode %d %" PRIu64 " at %" PRIu64, path, mode, at.len, at.off);
+	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		history_zero(t, p->op, at.off, at.len);
+	if (!(mode & FALLOC_FL_KEEP_SIZE))
+		history_grow(t, p->op, at.off + at.len);
+	send(p, &r, "fallocate");
 }
 
 static void do_allocate(struct play *p)
@@ -304,43 +302,31 @@ static void touch(struct play *p, const char *path)
 		history_touch(p->h, t);
 }
 
-static int make(struct play *p, const char *path, mode_t mode, struct inode **ret)
+/* A new object of that kind, in the model. */
+static struct history_thing *add_thing(struct play *p, const char *path, enum history_kind kind,
+				       mode_t mode)
 {
-	const struct create_args args = { .mode = mode, .target = "to/where" };
-	char parent[HISTORY_PATH];
-	struct inode *dir;
-	struct stat st;
-	int r = -EIO;
+	struct history_thing *t = history_thing(p->h, kind, mode & 07777);
+	struct history_names *n = history_edit(p->h);
 
-	parent_of(path, parent);
-	dir = get(p, parent);
-	*ret = NULL;
-	if (dir)
-		r = create_node(p->t, dir, name_of(path), &args, ret, &st);
-	give_back(p, dir);
-	return r;
+	t->target = "to/where";
+	history_add(n, path, t);
+	history_set_names(p->h, p->op, n);
+	touch(p, path);
+	return t;
 }
 
 static void make_kind(struct play *p, enum history_kind kind, mode_t mode)
 {
 	const char *path = free_path(p);
-	struct history_names *n;
-	struct history_thing *t;
-	struct inode *i;
-	int r;
+	struct request r = request_of(REQUEST_MAKE, path ?: "");
 
 	if (!path)
 		return;
 	tell(p, "make %s %s", history_kind_names[kind], path);
-	t = history_thing(p->h, kind, mode & 07777);
-	t->target = "to/where";
-	n = history_edit(p->h);
-	history_add(n, path, t);
-	history_set_names(p->h, p->op, n);
-	touch(p, path);
-	r = make(p, path, mode, &i);
-	give_back(p, i);
-	conclude(p, r, "make");
+	r.mode = mode;
+	add_thing(p, path, kind, mode);
+	send(p, &r, "make");
 }
 
 static void do_create(struct play *p)
@@ -375,29 +361,19 @@ static bool is_empty(struct play *p, const char *dir)
 	return true;
 }
 
-static void remove_path(struct play *p, const char *given, bool is_dir)
+static void remove_path(struct play *p, const char *path, bool is_dir)
 {
-	char path[HISTORY_PATH], parent[HISTORY_PATH];
+	struct request r = request_of(REQUEST_REMOVE, path);
 	struct history_names *n = history_edit(p->h);
-	struct history_thing *t;
-	struct inode *dir, *i;
-	int r = -EIO;
+	struct history_thing *t = history_at(p->h, path);
 
-	history_path(path, given, "");
-	parent_of(path, parent);
+	r.is_dir = is_dir;
 	tell(p, "remove %s", path);
-	dir = get(p, parent);
-	i = get(p, path);
-	t = history_at(p->h, path);
 	history_remove(n, path);
 	history_set_names(p->h, p->op, n);
 	history_touch(p->h, t);
-	touch(p, path);
-	if (dir && i)
-		r = (is_dir ? remove_dir : remove_file)(p->t, dir, name_of(path));
-	give_back(p, i);
-	give_back(p, dir);
-	conclude(p, r, "remove");
+	touch(p, r.path);
+	send(p, &r, "remove");
 }
 
 static void do_unlink(struct play *p)
@@ -433,50 +409,31 @@ static void rename_names(struct history_names *n, const char *from, const char *
 	}
 }
 
-static int rename_in(struct play *p, const char *from, const char *to)
+static void rename_path(struct play *p, const char *from, const char *to, unsigned flags)
 {
-	char from_dir[HISTORY_PATH], to_dir[HISTORY_PATH];
-	struct inode *a, *b, *i, *victim;
-	int r = -EIO;
-
-	parent_of(from, from_dir);
-	parent_of(to, to_dir);
-	a = get(p, from_dir);
-	b = get(p, to_dir);
-	i = get(p, from);
-	victim = look_up(p->t, to);
-	if (a && b && i)
-		r = rename_entry(p->t, a, name_of(from), b, name_of(to), 0);
-	give_back(p, victim);
-	give_back(p, i);
-	give_back(p, b);
-	give_back(p, a);
-	return r;
-}
-
-static void rename_path(struct play *p, const char *given_from, const char *given_to)
-{
-	char from[HISTORY_PATH], to[HISTORY_PATH], parent[HISTORY_PATH];
-	struct history_thing *victim, *moved;
+	struct history_thing *moved = history_at(p->h, from), *victim = history_at(p->h, to);
+	struct request r = request_of(REQUEST_RENAME, from);
 	struct history_names *n;
+	char parent[HISTORY_PATH];
 
-	history_path(from, given_from, "");
-	history_path(to, given_to, "");
-	moved = history_at(p->h, from);
-	victim = history_at(p->h, to);
 	/* Two names of one file: nothing happens. */
-	if (victim == moved || is_in(to, from))
+	if (victim == moved || is_in(to, from) || is_in(from, to))
 		return;
-	tell(p, "rename %s to %s", from, to);
+	history_path(r.to, to, "");
+	r.flags = flags;
+	tell(p, "rename %s to %s flags %u", from, to, flags);
 	n = history_edit(p->h);
-	rename_names(n, from, to);
+	if (flags & RENAME_EXCHANGE)
+		history_swap(n, r.path, r.to);
+	else
+		rename_names(n, r.path, r.to);
 	history_set_names(p->h, p->op, n);
-	touch(p, to);
-	parent_of(from, parent);
+	touch(p, r.to);
+	parent_of(r.path, parent);
 	history_touch(p->h, history_at(p->h, parent));
 	if (victim)
 		history_touch(p->h, victim);
-	conclude(p, rename_in(p, from, to), "rename");
+	send(p, &r, "rename");
 }
 
 static void do_rename(struct play *p)
@@ -485,7 +442,7 @@ static void do_rename(struct play *p)
 	const char *to = free_path(p);
 
 	if (from && *from && to)
-		rename_path(p, from, to);
+		rename_path(p, from, to, dice_once_in(&p->dice, 4) ? RENAME_NOREPLACE : 0);
 }
 
 static void do_rename_over(struct play *p)
@@ -493,47 +450,45 @@ static void do_rename_over(struct play *p)
 	const char *from = some(p, HISTORY_FILE), *to = some_file(p);
 
 	if (from && to)
-		rename_path(p, from, to);
+		rename_path(p, from, to, 0);
+}
+
+static void do_exchange(struct play *p)
+{
+	const char *from = anything(p), *to = anything(p);
+
+	if (from && to && *from && *to)
+		rename_path(p, from, to, RENAME_EXCHANGE);
 }
 
 static void do_link(struct play *p)
 {
 	const char *from = some(p, HISTORY_FILE), *to = free_path(p);
-	char parent[HISTORY_PATH];
+	struct request r = request_of(REQUEST_LINK, from ?: "");
 	struct history_names *n;
-	struct inode *i, *dir;
-	struct stat st;
-	int r = -EIO;
 
 	if (!from || !to)
 		return;
 	tell(p, "link %s as %s", from, to);
-	parent_of(to, parent);
-	i = get(p, from);
-	dir = get(p, parent);
+	history_path(r.to, to, "");
 	n = history_edit(p->h);
 	history_add(n, to, history_at(p->h, from));
 	history_set_names(p->h, p->op, n);
 	touch(p, to);
-	if (i && dir)
-		r = create_link(p->t, i, dir, name_of(to), &st);
-	give_back(p, dir);
-	give_back(p, i);
-	conclude(p, r, "link");
+	send(p, &r, "link");
 }
 
 /* As cp(1) asks for it, whole or in pieces. */
-static int copy_bytes(struct play *p, struct inode *from, struct inode *to, uint64_t size)
+static int copy_bytes(struct play *p, struct request *r, uint64_t size)
 {
-	const size_t piece = dice_once_in(&p->dice, 2) ? 16 * BLK : 1 << 30;
-	uint64_t done = 0;
-
-	while (done < size) {
-		ssize_t n = copy_range(p->t, from, (off_t)done, to, (off_t)done, piece);
+	r->kind = REQUEST_COPY;
+	r->len = dice_once_in(&p->dice, 2) ? 16 * BLK : 1 << 30;
+	while (r->off < size) {
+		int64_t n = send_part(p, r);
 
 		if (n <= 0)
 			return n < 0 ? (int)n : -EIO;
-		done += (uint64_t)n;
+		r->off += (uint64_t)n;
 	}
 	return 0;
 }
@@ -545,120 +500,113 @@ static void do_copy(struct play *p)
 				   : some(p, HISTORY_FILE);
 	const char *to = free_path(p);
 	struct history_thing *t, *source = from ? history_at(p->h, from) : NULL;
-	struct inode *a = NULL, *b = NULL;
-	struct history_names *n;
-	int r;
+	struct request r = request_of(REQUEST_MAKE, to ?: "");
+	int n;
 
 	if (!source || source->kind != HISTORY_FILE || !to)
 		return;
 	tell(p, "copy %s to %s", from, to);
-	t = history_thing(p->h, HISTORY_FILE, 0644);
-	n = history_edit(p->h);
-	history_add(n, to, t);
-	history_set_names(p->h, p->op, n);
-	touch(p, to);
-	history_write(t, p->op, 0, source->now, history_size(source));
-	r = make(p, to, S_IFREG | 0644, &b);
-	if (r == 0)
-		a = get(p, from);
-	if (r == 0)
-		r = a ? copy_bytes(p, a, b, history_size(source)) : -EIO;
-	give_back(p, b);
-	give_back(p, a);
-	conclude(p, r, "copy");
+	history_path(r.to, from, "");
+	r.mode = S_IFREG | 0644;
+	t = add_thing(p, to, HISTORY_FILE, 0644);
+	history_copy(t, p->op, source->now, history_size(source));
+	n = (int)send_part(p, &r);
+	if (n == 0)
+		n = copy_bytes(p, &r, history_size(source));
+	conclude(p, n, "copy");
 }
 
 /* ---- attributes ---- */
-
-static const char *anything(struct play *p)
-{
-	return some(p, dice_once_in(&p->dice, 3) ? HISTORY_DIR : HISTORY_FILE);
-}
 
 static void do_chmod(struct play *p)
 {
 	static const mode_t modes[] = { 0600, 0644, 0700, 0755 };
 	const char *path = anything(p);
-	const mode_t mode = modes[below(p, 4)];
-	struct inode *i = path ? get(p, path) : NULL;
+	struct request r = request_of(REQUEST_CHMOD, path ?: "");
 
-	if (i) {
-		tell(p, "chmod '%s' %o", path, mode);
-		history_set_mode(history_at(p->h, path), p->op, mode);
-		conclude(p, attr_chmod(p->t, i, mode), "chmod");
-	}
-	give_back(p, i);
+	if (!path)
+		return;
+	r.mode = modes[below(p, 4)];
+	tell(p, "chmod '%s' %o", path, r.mode);
+	history_set_mode(history_at(p->h, path), p->op, r.mode);
+	send(p, &r, "chmod");
 }
 
 static void do_setxattr(struct play *p)
 {
 	const char *path = anything(p);
-	struct inode *i = path ? get(p, path) : NULL;
-	char value[24];
+	struct request r = request_of(REQUEST_SETXATTR, path ?: "");
+	struct history_thing *t = path ? history_at(p->h, path) : NULL;
 
-	if (i) {
-		snprintf(value, sizeof(value), "%" PRIu64, p->op);
-		tell(p, "setxattr '%s'", path);
-		history_set_xattr(history_at(p->h, path), p->op, value);
-		conclude(p, attr_setxattr(p->t, i, HISTORY_XATTR, value, strlen(value), 0),
-			 "setxattr");
+	if (!t)
+		return;
+	if (!*history_xattr(t)) {
+		r.flags = dice_once_in(&p->dice, 2) ? XATTR_CREATE : 0;
+	} else if (dice_once_in(&p->dice, 2)) {
+		r.kind = REQUEST_REMOVEXATTR;
 	}
-	give_back(p, i);
+	if (r.kind == REQUEST_SETXATTR)
+		snprintf(r.value, sizeof(r.value), "%" PRIu64, p->op);
+	tell(p, "setxattr '%s' to '%s'", path, r.value);
+	history_set_xattr(t, p->op, r.value);
+	send(p, &r, "setxattr");
 }
 
 /* ---- syncs, and what the server does by itself ---- */
 
-static int sync_dir(struct play *p, struct inode *i)
+void player_synced(const struct request *r)
 {
-	int fd, r;
+	struct history_thing *t = history_at(sim->history, r->path);
 
-	if (!inode_has_upper(i))
-		return 0;
-	fd = upper_pin(p->t, i);
-	if (fd < 0)
-		return fd;
-	r = fsync(fd) < 0 ? -errno : 0;
-	upper_unpin(i);
-	return r;
+	if (t && r->flags)
+		history_data_synced(t);
+	else if (t)
+		history_synced(sim->history, t);
+}
+
+static void sync_path(struct play *p, const char *path, const char *what)
+{
+	struct request r = request_of(REQUEST_SYNC, path);
+	int n;
+
+	r.is_last = true;
+	r.is_dir = history_at(p->h, path)->kind == HISTORY_DIR;
+	r.flags = !r.is_dir && dice_once_in(&p->dice, 4);
+	n = (int)request_do(p->m, &r);
+	if (n == 0)
+		player_synced(&r);
+	conclude(p, n, what);
 }
 
 static void do_sync(struct play *p)
 {
 	const char *path = dice_once_in(&p->dice, 5) ? some(p, HISTORY_DIR) : some_file(p);
-	struct history_thing *t = path ? history_at(p->h, path) : NULL;
-	struct inode *i = path ? get(p, path) : NULL;
-	int r;
 
-	if (!i)
+	if (!path)
 		return;
 	tell(p, "fsync '%s'", path);
-	r = t->kind == HISTORY_DIR ? sync_dir(p, i) : cow_fsync(p->t, i, false);
-	if (r == 0)
-		history_synced(p->h, t);
-	give_back(p, i);
-	conclude(p, r, "fsync");
+	sync_path(p, path, "fsync");
 }
 
 /* The map goes out, with a hole in another file. */
 static void do_sync_map(struct play *p)
 {
 	const char *path = some(p, HISTORY_FILE);
-	struct history_thing *t = path ? history_at(p->h, path) : NULL;
-	const uint64_t blk = path ? below(p, history_size(t) / BLK + 1) : 0;
-	struct inode *i = path ? get(p, path) : NULL;
-	int r;
+	struct request r = request_of(REQUEST_ALLOCATE, path ?: "");
+	int n;
 
-	if (!i)
+	if (!path)
 		return;
-	tell(p, "hole in %s at %" PRIu64 ", and fsync", path, blk * BLK);
-	history_zero(t, p->op, blk * BLK, BLK);
-	r = cow_fallocate(p->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(blk * BLK),
-			  BLK);
-	r = r ?: cow_fsync(p->t, i, false);
-	if (r == 0)
-		history_synced(p->h, t);
-	give_back(p, i);
-	conclude(p, r, "hole and fsync");
+	r.off = below(p, history_size(history_at(p->h, path)) / BLK + 1) * BLK;
+	r.len = BLK;
+	r.flags = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	tell(p, "hole in %s at %" PRIu64 ", and fsync", path, r.off);
+	history_zero(history_at(p->h, path), p->op, r.off, BLK);
+	n = (int)send_part(p, &r);
+	if (n == 0)
+		sync_path(p, r.path, "fsync");
+	else
+		conclude(p, n, "hole");
 }
 
 static void do_sync_stranger(struct play *p)
@@ -691,18 +639,15 @@ static void do_commit_all(struct play *p)
 static void do_materialize(struct play *p)
 {
 	const char *path = some_file(p);
-	struct inode *i = path ? get(p, path) : NULL;
+	struct inode *i = path ? kernel_get(p->t, path) : NULL;
 	struct materialize w;
 
-	if (!i || materialize_init(&w, p->t, false) < 0) {
-		give_back(p, i);
+	if (!i || materialize_init(&w, p->t, false) < 0)
 		return;
-	}
 	tell(p, "complete %s", path);
 	if (materialize_fill_file(&w, i) == 0)
 		materialize_finish(&w, i);
 	materialize_release(&w);
-	give_back(p, i);
 }
 
 static void do_look(struct play *p)
@@ -718,6 +663,7 @@ static const struct {
 	{ do_write, 24 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
 	{ do_allocate, 10 },  { do_create, 5 },	     { do_mkdir, 3 },	      { do_symlink, 2 },
 	{ do_unlink, 4 },     { do_rmdir, 3 },	     { do_rename, 6 },	      { do_rename_over, 3 },
+	{ do_exchange, 2 },
 	{ do_link, 4 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 4 },
 	{ do_sync, 14 },      { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 },
 	{ do_commit_all, 3 }, { do_materialize, 2 }, { do_look, 1 },
@@ -736,6 +682,8 @@ void player_do(struct mount *m)
 
 	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++)
 		sum += acts[k].weight;
+	if (dice_once_in(&p.dice, 5))
+		kernel_shrink(p.t, &p.dice);
 	at = (unsigned)below(&p, sum);
 	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++) {
 		if (at < acts[k].weight) {

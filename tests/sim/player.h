@@ -4,5 +4,9 @@
 
 #include "veneer/mount/mount.h"
 
+struct request;
+
 /* Operation number sim->ops, drawn from it. */
 void player_do(struct mount *m);
+/* An fsync was answered by 0. */
+void player_synced(const struct request *r);

@@ -6,6 +6,8 @@
 #include "disk.h"
 #include "fate.h"
 #include "history.h"
+#include "kernel.h"
+#include "request.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -50,6 +52,13 @@ struct sim {
 	struct dice kernel; /* draws what the machine does by itself */
 	struct fate fate;
 	struct history *history;
+	struct kernel known;
+	struct request request;
+	uint64_t requests; /* so far */
+	void *intents; /* memory of intent_log.h */
+	bool is_kept; /* the next server takes the mount over, with its node table: */
+	int slots_fd, names_fd;
+	int takeovers;
 	uint64_t ops; /* that were begun, in all lives */
 	uint64_t boots;
 	char boot_id[37];
