@@ -263,7 +263,8 @@ int __wrap_getrlimit(int what, struct rlimit *ret);
 int __wrap_getrlimit(int what, struct rlimit *ret)
 {
 	(void)what;
-	*ret = (struct rlimit){ .rlim_cur = SIM_FDS, .rlim_max = SIM_FDS };
+	*ret = (struct rlimit){ .rlim_cur = SIM_FD_FIRST + SIM_FDS,
+				.rlim_max = SIM_FD_FIRST + SIM_FDS };
 	return 0;
 }
 CALLS_ALSO(getrlimit, getrlimit64);

@@ -52,6 +52,7 @@ enum fate_plant {
 	FATE_PLANT_DATA_SYNC,
 	FATE_PLANT_MAP_SYNC,
 	FATE_PLANT_TWICE,
+	FATE_PLANT_AGAIN,
 	FATE_PLANTS,
 };
 extern enum fate_plant fate_planted;

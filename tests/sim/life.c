@@ -143,7 +143,7 @@ unsigned life_count(void)
 {
 	struct dice dice = dice_stream(sim->seed, SIM_STREAM_WORLD, 1);
 
-	return 2 + (unsigned)dice_below(&dice, 8);
+	return 3 + (unsigned)dice_below(&dice, 10);
 }
 
 static struct plan plan_life(unsigned n)
@@ -151,12 +151,15 @@ static struct plan plan_life(unsigned n)
 	static const enum sim_end ends[] = { SIM_END_KILLED, SIM_END_KILLED, SIM_END_CUT,
 					     SIM_END_CUT,    SIM_END_CUT,    SIM_END_CLEAN };
 	struct dice dice = dice_stream(sim->seed, SIM_STREAM_LIFE, n);
-	struct plan p = { .nops = 1 + (unsigned)dice_below(&dice, 24) };
+	struct plan p = { .nops = 1 + (unsigned)dice_below(&dice, 20) };
 
 	p.end = ends[dice_below(&dice, sizeof(ends) / sizeof(*ends))];
-	p.is_kept = dice_once_in(&dice, 2);
+	p.is_kept = !dice_once_in(&dice, 3);
 	p.at = dice_once_in(&dice, 5) ? 0 : 1 + (unsigned)dice_below(&dice, p.nops + 1);
-	p.nth = dice_once_in(&dice, 4) ? 0 : 1 + dice_below(&dice, p.at ? 14 : 40);
+	/* Most operations have few changes. */
+	p.nth = dice_once_in(&dice, 6) ? 0 : 1 + dice_below(&dice, 1 + dice_below(&dice, 10));
+	if (!p.at)
+		p.nth *= 3;
 	if (dice_once_in(&dice, 6)) {
 		p.fail_at = 1 + dice_below(&dice, p.nops);
 		p.fail_nth = 1 + dice_below(&dice, 30);

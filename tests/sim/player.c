@@ -660,11 +660,11 @@ static const struct {
 	void (*act)(struct play *p);
 	unsigned weight;
 } acts[] = {
-	{ do_write, 24 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
-	{ do_allocate, 10 },  { do_create, 5 },	     { do_mkdir, 3 },	      { do_symlink, 2 },
-	{ do_unlink, 4 },     { do_rmdir, 3 },	     { do_rename, 6 },	      { do_rename_over, 3 },
-	{ do_exchange, 2 },
-	{ do_link, 4 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 4 },
+	{ do_write, 20 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
+	{ do_allocate, 10 },  { do_create, 6 },	     { do_mkdir, 4 },	      { do_symlink, 3 },
+	{ do_unlink, 6 },     { do_rmdir, 3 },	     { do_rename, 9 },	      { do_rename_over, 6 },
+	{ do_exchange, 4 },
+	{ do_link, 6 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 5 },
 	{ do_sync, 14 },      { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 },
 	{ do_commit_all, 3 }, { do_materialize, 2 }, { do_look, 1 },
 };

@@ -263,5 +263,5 @@ int64_t request_do(struct mount *m, const struct request *r)
 
 int64_t request_do_again(struct mount *m)
 {
-	return act(m, true);
+	return act(m, fate_planted != FATE_PLANT_AGAIN);
 }
