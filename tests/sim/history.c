@@ -172,6 +172,14 @@ static bool is_in(const char *path, const char *dir)
 	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/');
 }
 
+void history_close_all(struct history *h)
+{
+	for (size_t k = 0; k < h->n; k++)
+		for (size_t j = h->names[k]->n; j-- > 0;)
+			if (*h->names[k]->at[j].path == '@')
+				history_remove(h->names[k], h->names[k]->at[j].path);
+}
+
 void history_swap(struct history_names *n, const char *a, const char *b)
 {
 	for (size_t k = 0; k < n->n; k++) {

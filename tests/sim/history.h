@@ -56,7 +56,7 @@ struct history_names {
 	uint64_t op;
 	size_t n;
 	struct history_name {
-		char path[HISTORY_PATH]; /* "" is the root */
+		char path[HISTORY_PATH]; /* "" is the root; "@N": open, without that name */
 		struct history_thing *thing;
 	} at[HISTORY_NAMES];
 };
@@ -94,6 +94,8 @@ struct history_thing *history_at(const struct history *h, const char *path);
 struct history_names *history_edit(const struct history *h);
 void history_add(struct history_names *n, const char *path, struct history_thing *t);
 void history_remove(struct history_names *n, const char *path);
+/* Nothing is open any more. */
+void history_close_all(struct history *h);
 /* Two names change places. */
 void history_swap(struct history_names *n, const char *a, const char *b);
 /* Takes over n. */

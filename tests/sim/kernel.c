@@ -76,6 +76,8 @@ struct inode *kernel_get(struct union_fs *t, const char *path)
 		return t->root;
 	if (n)
 		return known(t, n);
+	if (*path == '@')
+		return NULL;
 	if (slash)
 		memcpy(parent, path, (size_t)(slash - path));
 	dir = kernel_get(t, parent);
@@ -90,6 +92,22 @@ void kernel_forget(struct union_fs *t, const char *path)
 	for (size_t n = sim->known.n; n-- > 0;)
 		if (is_at_or_in(sim->known.names[n].path, path))
 			drop(t, n);
+}
+
+void kernel_keep(const char *path, const char *open)
+{
+	struct kernel_name *n = find(path);
+
+	if (n)
+		history_path(n->path, open, "");
+}
+
+const char *kernel_open(size_t k)
+{
+	for (size_t n = 0; n < sim->known.n; n++)
+		if (*sim->known.names[n].path == '@' && k-- == 0)
+			return sim->known.names[n].path;
+	return NULL;
 }
 
 void kernel_move(struct union_fs *t, const char *from, const char *to)
@@ -130,7 +148,7 @@ void kernel_shrink(struct union_fs *t, struct dice *dice)
 	for (int k = 0; k < 4 && sim->known.n; k++) {
 		const size_t n = dice_below(dice, sim->known.n);
 
-		if (!has_below(sim->known.names[n].path))
+		if (*sim->known.names[n].path != '@' && !has_below(sim->known.names[n].path))
 			drop(t, n);
 	}
 }

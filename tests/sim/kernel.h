@@ -26,9 +26,13 @@ struct inode *kernel_get(struct union_fs *t, const char *path);
 void kernel_enter(struct union_fs *t, const char *path, struct inode *i);
 /* It has lost the name, and all below it. */
 void kernel_forget(struct union_fs *t, const char *path);
+/* The object goes on, by another name. */
+void kernel_keep(const char *path, const char *open);
 void kernel_move(struct union_fs *t, const char *from, const char *to);
 /* It wants its memory back: some names go. */
 void kernel_shrink(struct union_fs *t, struct dice *dice);
+/* The names of those that are open, without a name of the mount: "@N"; NULL: there are no more. */
+const char *kernel_open(size_t k);
 /* The mount is no more. */
 void kernel_forget_all(void);
 /* The number that it was told of this path; 0: none. */

@@ -336,6 +336,7 @@ static void forget_mount(void)
 	sim->is_kept = false;
 	sim->request.is_standing = false;
 	kernel_forget_all();
+	history_close_all(sim->history);
 	memset(sim->intents, 0, intent_log_area_bytes());
 }
 

@@ -2,6 +2,7 @@
 #include "look.h"
 
 #include "arena.h"
+#include "kernel.h"
 #include "sim.h"
 #include "veneer/data/attr.h"
 #include "veneer/data/read.h"
@@ -20,16 +21,13 @@
 
 #define PIECE (20000u)
 
-void look_give_back(struct union_fs *t, struct inode *i)
-{
-	if (i && i != t->root)
-		inode_unref(t, i);
-}
-
-struct inode *look_up(struct union_fs *t, const char *path)
+/* To be given back; NULL: nothing is there. */
+static struct inode *look_up(struct union_fs *t, const char *path)
 {
 	struct inode *dir = t->root, *i;
 
+	if (*path == '@')
+		return kernel_get(t, path);
 	while (*path) {
 		char name[NAME_MAX + 1] = "";
 		const size_t len = strcspn(path, "/");
@@ -38,13 +36,20 @@ struct inode *look_up(struct union_fs *t, const char *path)
 
 		memcpy(name, path, len);
 		r = lookup_name(t, dir, name, &i, &st);
-		look_give_back(t, dir);
+		if (dir != t->root)
+			inode_unref(t, dir);
 		if (r < 0)
 			return NULL;
 		dir = i;
 		path += len + (path[len] == '/');
 	}
 	return dir;
+}
+
+static void give_back(struct union_fs *t, const char *path, struct inode *i)
+{
+	if (i && i != t->root && *path != '@')
+		inode_unref(t, i);
 }
 
 struct looking {
@@ -100,7 +105,7 @@ static void examine(struct looking *l, const char *path)
 	history_path(f->path, path, "");
 	if (!i || lookup_stat(l->t, i, &st) < 0) {
 		f->is_unreadable = true;
-		look_give_back(l->t, i);
+		give_back(l->t, path, i);
 		return;
 	}
 	f->kind = S_ISREG(st.st_mode)	? HISTORY_FILE
@@ -117,7 +122,7 @@ static void examine(struct looking *l, const char *path)
 		read_bytes(l, i, f);
 	else if (f->kind == HISTORY_SYMLINK)
 		read_target(l, i, f);
-	look_give_back(l->t, i);
+	give_back(l->t, path, i);
 }
 
 static void list(struct looking *l, const char *path)
@@ -140,7 +145,7 @@ static void list(struct looking *l, const char *path)
 	}
 	if (r < 0)
 		sim_violation("the listing of '%s' fails: %d", path, r);
-	look_give_back(l->t, dir);
+	give_back(l->t, path, dir);
 }
 
 static void say(const char *line)
@@ -160,6 +165,12 @@ void look_at_all(struct union_fs *t, enum history_doubt doubt, uint64_t op)
 	for (size_t k = 0; k < l.n; k++)
 		if (l.found[k].kind == HISTORY_DIR && !l.found[k].is_unreadable)
 			list(&l, l.found[k].path);
+	for (size_t k = 0; kernel_open(k); k++)
+		examine(&l, kernel_open(k));
+	for (size_t k = 0; k < l.n; k++)
+		if (kernel_ino(l.found[k].path) && kernel_ino(l.found[k].path) != l.found[k].ino &&
+		    doubt == HISTORY_NONE)
+			sim_violation("%s has another number now", l.found[k].path);
 	n = history_check(
 		sim->history,
 		&(struct history_look){

@@ -5,9 +5,6 @@
 #include "history.h"
 #include "veneer/mount/mount.h"
 
-/* The inode of a path of the mount ("" is the root), to be given back; NULL: nothing is there. */
-struct inode *look_up(struct union_fs *t, const char *path);
-void look_give_back(struct union_fs *t, struct inode *i);
 /* Everything is as it may be, given that doubt; then it is certain. Ends the child otherwise. */
 void look_at_all(struct union_fs *t, enum history_doubt doubt, uint64_t op);
 /* `veneer check` of the upper, which no mount has, finds nothing. */

@@ -58,7 +58,8 @@ static const char *some(struct play *p, enum history_kind kind)
 	size_t count = 0;
 
 	for (size_t k = 0; k < n->n; k++)
-		if (n->at[k].thing->kind == kind && (*n->at[k].path || kind == HISTORY_DIR))
+		if (n->at[k].thing->kind == kind && *n->at[k].path != '@' &&
+		    (*n->at[k].path || kind == HISTORY_DIR))
 			paths[count++] = n->at[k].path;
 	return count ? paths[below(p, count)] : NULL;
 }
@@ -70,7 +71,8 @@ static const char *some_file(struct play *p)
 	const char *path = sim->subject;
 
 	if (!t || t->kind != HISTORY_FILE || dice_once_in(&p->dice, 2))
-		path = some(p, HISTORY_FILE);
+		path = dice_once_in(&p->dice, 6) && kernel_open(0) ? kernel_open(0)
+								   : some(p, HISTORY_FILE);
 	if (path && path != sim->subject) {
 		history_path(sim->subject, path, "");
 		sim->subject_len = 0;
@@ -361,15 +363,19 @@ static bool is_empty(struct play *p, const char *dir)
 	return true;
 }
 
-static void remove_path(struct play *p, const char *path, bool is_dir)
+/* open: the name of what stays open, or "". */
+static void remove_path(struct play *p, const char *path, bool is_dir, const char *open)
 {
 	struct request r = request_of(REQUEST_REMOVE, path);
 	struct history_names *n = history_edit(p->h);
 	struct history_thing *t = history_at(p->h, path);
 
 	r.is_dir = is_dir;
-	tell(p, "remove %s", path);
+	history_path(r.to, open, "");
+	tell(p, "remove %s %s", path, open);
 	history_remove(n, path);
+	if (*open)
+		history_add(n, open, t);
 	history_set_names(p->h, p->op, n);
 	history_touch(p->h, t);
 	touch(p, r.path);
@@ -381,7 +387,34 @@ static void do_unlink(struct play *p)
 	const char *path = some(p, dice_once_in(&p->dice, 4) ? HISTORY_SYMLINK : HISTORY_FILE);
 
 	if (path)
-		remove_path(p, path, false);
+		remove_path(p, path, false, "");
+}
+
+/* A file that a program has open. */
+static void do_unlink_open(struct play *p)
+{
+	const char *path = some(p, HISTORY_FILE);
+	char open[16];
+
+	snprintf(open, sizeof(open), "@%" PRIu64, p->op);
+	if (path && !kernel_open(2))
+		remove_path(p, path, false, open);
+}
+
+static void do_close(struct play *p)
+{
+	const char *open = kernel_open(0);
+	char path[HISTORY_PATH];
+	struct history_names *n;
+
+	if (!open)
+		return;
+	tell(p, "close %s", open);
+	history_path(path, open, "");
+	n = history_edit(p->h);
+	history_remove(n, path);
+	history_set_names(p->h, p->op, n);
+	kernel_forget(p->t, path);
 }
 
 static void do_rmdir(struct play *p)
@@ -389,7 +422,7 @@ static void do_rmdir(struct play *p)
 	const char *path = some(p, HISTORY_DIR);
 
 	if (path && *path && is_empty(p, path))
-		remove_path(p, path, true);
+		remove_path(p, path, true, "");
 }
 
 /* As rename(2) changes the names. */
@@ -438,7 +471,8 @@ static void rename_path(struct play *p, const char *from, const char *to, unsign
 
 static void do_rename(struct play *p)
 {
-	const char *from = dice_once_in(&p->dice, 4) ? some(p, HISTORY_DIR) : some_file(p);
+	const char *from = dice_once_in(&p->dice, 4) ? some(p, HISTORY_DIR)
+							   : some(p, HISTORY_FILE);
 	const char *to = free_path(p);
 
 	if (from && *from && to)
@@ -447,7 +481,7 @@ static void do_rename(struct play *p)
 
 static void do_rename_over(struct play *p)
 {
-	const char *from = some(p, HISTORY_FILE), *to = some_file(p);
+	const char *from = some(p, HISTORY_FILE), *to = some(p, HISTORY_FILE);
 
 	if (from && to)
 		rename_path(p, from, to, 0);
@@ -558,7 +592,7 @@ void player_synced(const struct request *r)
 {
 	struct history_thing *t = history_at(sim->history, r->path);
 
-	if (t && r->flags)
+	if (t && (r->flags || *r->path == '@'))
 		history_data_synced(t);
 	else if (t)
 		history_synced(sim->history, t);
@@ -662,7 +696,8 @@ static const struct {
 } acts[] = {
 	{ do_write, 20 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
 	{ do_allocate, 10 },  { do_create, 6 },	     { do_mkdir, 4 },	      { do_symlink, 3 },
-	{ do_unlink, 6 },     { do_rmdir, 3 },	     { do_rename, 9 },	      { do_rename_over, 6 },
+	{ do_unlink, 6 },     { do_rmdir, 3 },
+	{ do_unlink_open, 4 }, { do_close, 2 },	     { do_rename, 9 },	      { do_rename_over, 6 },
 	{ do_exchange, 4 },
 	{ do_link, 6 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 5 },
 	{ do_sync, 14 },      { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 },

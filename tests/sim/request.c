@@ -107,7 +107,9 @@ static int remove_name(const struct doing *d)
 	else
 		r = (d->r->is_dir ? remove_dir : remove_file)(d->t, dir, name);
 	answer(d);
-	if (r == 0)
+	if (r == 0 && *d->r->to)
+		kernel_keep(d->r->path, d->r->to);
+	else if (r == 0)
 		kernel_forget(d->t, d->r->path);
 	return r;
 }
