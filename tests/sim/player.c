@@ -70,7 +70,8 @@ static const char *some_file(struct play *p)
 	const struct history_thing *t = history_at(p->h, sim->subject);
 	const char *path = sim->subject;
 
-	if (!t || t->kind != HISTORY_FILE || dice_once_in(&p->dice, 2))
+	if (!t || t->kind != HISTORY_FILE ||
+	    dice_once_in(&p->dice, sim->is_about == SIM_ABOUT_BYTES ? 5 : 2))
 		path = dice_once_in(&p->dice, 6) && kernel_open(0) ? kernel_open(0)
 								   : some(p, HISTORY_FILE);
 	if (path && path != sim->subject) {
@@ -690,19 +691,32 @@ static void do_look(struct play *p)
 	look_at_all(p->t, HISTORY_NONE, p->op);
 }
 
+enum class { BYTES, NAMES, OTHER };
+
 static const struct {
 	void (*act)(struct play *p);
+	enum class class;
 	unsigned weight;
 } acts[] = {
-	{ do_write, 20 },     { do_write_past, 6 },  { do_overwrite, 3 },     { do_truncate, 9 },
-	{ do_allocate, 10 },  { do_create, 6 },	     { do_mkdir, 4 },	      { do_symlink, 3 },
-	{ do_unlink, 6 },     { do_rmdir, 3 },
-	{ do_unlink_open, 4 }, { do_close, 2 },	     { do_rename, 9 },	      { do_rename_over, 6 },
-	{ do_exchange, 4 },
-	{ do_link, 6 },	      { do_copy, 4 },	     { do_chmod, 4 },	      { do_setxattr, 5 },
-	{ do_sync, 14 },      { do_sync_map, 5 },    { do_sync_stranger, 2 }, { do_checkpoint, 2 },
-	{ do_commit_all, 3 }, { do_materialize, 2 }, { do_look, 1 },
+	{ do_write, BYTES, 20 },    { do_write_past, BYTES, 6 },   { do_overwrite, BYTES, 3 },
+	{ do_truncate, BYTES, 9 },  { do_allocate, BYTES, 10 },	   { do_create, NAMES, 6 },
+	{ do_mkdir, NAMES, 4 },	    { do_symlink, NAMES, 3 },	   { do_unlink, NAMES, 6 },
+	{ do_rmdir, NAMES, 3 },	    { do_unlink_open, NAMES, 4 },  { do_close, NAMES, 2 },
+	{ do_rename, NAMES, 9 },    { do_rename_over, NAMES, 6 },  { do_exchange, NAMES, 4 },
+	{ do_link, NAMES, 6 },	    { do_copy, OTHER, 4 },	   { do_chmod, OTHER, 4 },
+	{ do_setxattr, OTHER, 5 },  { do_sync, OTHER, 14 },	   { do_sync_map, BYTES, 5 },
+	{ do_sync_stranger, OTHER, 2 }, { do_checkpoint, OTHER, 2 }, { do_commit_all, OTHER, 3 },
+	{ do_materialize, OTHER, 2 }, { do_look, OTHER, 1 },
 };
+
+/* Some worlds are about bytes, some about names. */
+static unsigned weight_of(size_t k)
+{
+	if (acts[k].class == OTHER || sim->is_about == SIM_ABOUT_ALL)
+		return 4 * acts[k].weight;
+	return (acts[k].class == BYTES) == (sim->is_about == SIM_ABOUT_BYTES) ? 6 * acts[k].weight
+									       : acts[k].weight;
+}
 
 void player_do(struct mount *m)
 {
@@ -716,15 +730,15 @@ void player_do(struct mount *m)
 	unsigned sum = 0, at;
 
 	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++)
-		sum += acts[k].weight;
+		sum += weight_of(k);
 	if (dice_once_in(&p.dice, 5))
 		kernel_shrink(p.t, &p.dice);
 	at = (unsigned)below(&p, sum);
 	for (size_t k = 0; k < sizeof(acts) / sizeof(*acts); k++) {
-		if (at < acts[k].weight) {
+		if (at < weight_of(k)) {
 			acts[k].act(&p);
 			return;
 		}
-		at -= acts[k].weight;
+		at -= weight_of(k);
 	}
 }

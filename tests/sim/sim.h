@@ -35,6 +35,8 @@ enum sim_end {
 	SIM_END_VIOLATION,
 };
 
+enum sim_about { SIM_ABOUT_ALL, SIM_ABOUT_BYTES, SIM_ABOUT_NAMES };
+
 /* Names of the streams of numbers that are drawn. */
 enum sim_stream {
 	SIM_STREAM_WORLD,
@@ -68,6 +70,7 @@ struct sim {
 	const uint8_t *skip; /* operations that are left out; NULL: none */
 	size_t nskip;
 	bool has_true_extents; /* the disk is one whose extents are trusted */
+	enum sim_about is_about; /* what most operations are */
 	char options[128]; /* of the mount, after the directories */
 	int trace; /* 1: operations, 2: calls too */
 	uint64_t digest; /* of all calls so far: a seed that is played again has the same */
