@@ -94,12 +94,16 @@ int __wrap_unlinkat(int dirfd, const char *path, int flags);
 int __wrap_unlinkat(int dirfd, const char *path, int flags)
 {
 	struct fds_place p;
-	int r;
+	int r = resolve_name(dirfd, path, &p);
 
+	/* What is not there is known without a change of the disk. */
+	r = r < 0 ? r : p.ino < 0 ? p.ino : 0;
+	if (r < 0) {
+		fate_call(FATE_NOTHING, "unlinkat");
+		return (int)calls_result(r);
+	}
 	CALLS_FATE(FATE_NAME, "unlinkat");
-	r = resolve_name(dirfd, path, &p);
-	if (r == 0)
-		r = fs_unlink(sim->disk, p.dir, p.name, flags & AT_REMOVEDIR);
+	r = fs_unlink(sim->disk, p.dir, p.name, flags & AT_REMOVEDIR);
 	sim_trace(2, "   unlink %s: %d", path, r);
 	return (int)calls_result(r);
 }

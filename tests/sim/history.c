@@ -205,7 +205,11 @@ void history_set_names(struct history *h, uint64_t op, struct history_names *n)
 
 void history_touch(struct history *h, struct history_thing *t)
 {
-	t->last_names = h->first + h->n - 1;
+	const uint64_t now = h->first + h->n - 1;
+
+	if (t->last_names != now)
+		t->former_names = t->last_names;
+	t->last_names = now;
 }
 
 static void drop_names(struct history *h, size_t n)
@@ -350,9 +354,14 @@ size_t history_first(const struct history_list *l, enum history_doubt doubt, uin
 
 void history_choose(struct history *h, const struct history_look *look, size_t k)
 {
-	if (k + 1 < h->n)
+	if (k + 1 < h->n) {
+		/* What came behind it did not happen. */
+		for (size_t j = 0; j < h->nthings; j++)
+			if (h->things[j]->last_names > h->first + k)
+				h->things[j]->last_names = h->things[j]->former_names;
 		history_set_names(h, look->op,
 				  arena_copy(h->names[k], sizeof(struct history_names)));
+	}
 	if (look->doubt == HISTORY_CUT)
 		drop_names(h, h->n - 1);
 }

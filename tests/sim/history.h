@@ -49,7 +49,8 @@ struct history_thing {
 	struct history_list *blocks;
 	uint8_t *now; /* HISTORY_BYTES */
 	const char *target;
-	uint64_t last_names; /* number of the last event of names that is about it */
+	/* Number of the last event of names that is about it, and of the one before. */
+	uint64_t last_names, former_names;
 };
 
 struct history_names {

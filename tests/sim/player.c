@@ -472,8 +472,7 @@ static void rename_path(struct play *p, const char *from, const char *to, unsign
 
 static void do_rename(struct play *p)
 {
-	const char *from = dice_once_in(&p->dice, 4) ? some(p, HISTORY_DIR)
-							   : some(p, HISTORY_FILE);
+	const char *from = dice_once_in(&p->dice, 4) ? some(p, HISTORY_DIR) : some(p, HISTORY_FILE);
 	const char *to = free_path(p);
 
 	if (from && *from && to)
@@ -698,15 +697,15 @@ static const struct {
 	enum class class;
 	unsigned weight;
 } acts[] = {
-	{ do_write, BYTES, 20 },    { do_write_past, BYTES, 6 },   { do_overwrite, BYTES, 3 },
-	{ do_truncate, BYTES, 9 },  { do_allocate, BYTES, 10 },	   { do_create, NAMES, 6 },
-	{ do_mkdir, NAMES, 4 },	    { do_symlink, NAMES, 3 },	   { do_unlink, NAMES, 6 },
-	{ do_rmdir, NAMES, 3 },	    { do_unlink_open, NAMES, 4 },  { do_close, NAMES, 2 },
-	{ do_rename, NAMES, 9 },    { do_rename_over, NAMES, 6 },  { do_exchange, NAMES, 4 },
-	{ do_link, NAMES, 6 },	    { do_copy, OTHER, 4 },	   { do_chmod, OTHER, 4 },
-	{ do_setxattr, OTHER, 5 },  { do_sync, OTHER, 14 },	   { do_sync_map, BYTES, 5 },
-	{ do_sync_stranger, OTHER, 2 }, { do_checkpoint, OTHER, 2 }, { do_commit_all, OTHER, 3 },
-	{ do_materialize, OTHER, 2 }, { do_look, OTHER, 1 },
+	{ do_write, BYTES, 20 },	{ do_write_past, BYTES, 6 },  { do_overwrite, BYTES, 3 },
+	{ do_truncate, BYTES, 9 },	{ do_allocate, BYTES, 10 },   { do_create, NAMES, 6 },
+	{ do_mkdir, NAMES, 4 },		{ do_symlink, NAMES, 3 },     { do_unlink, NAMES, 6 },
+	{ do_rmdir, NAMES, 3 },		{ do_unlink_open, NAMES, 4 }, { do_close, NAMES, 2 },
+	{ do_rename, NAMES, 9 },	{ do_rename_over, NAMES, 6 }, { do_exchange, NAMES, 4 },
+	{ do_link, NAMES, 6 },		{ do_copy, OTHER, 4 },	      { do_chmod, OTHER, 4 },
+	{ do_setxattr, OTHER, 5 },	{ do_sync, OTHER, 14 },	      { do_sync_map, BYTES, 5 },
+	{ do_sync_stranger, OTHER, 2 }, { do_checkpoint, OTHER, 2 },  { do_commit_all, OTHER, 3 },
+	{ do_materialize, OTHER, 2 },	{ do_look, OTHER, 1 },
 };
 
 /* Some worlds are about bytes, some about names. */
@@ -715,7 +714,7 @@ static unsigned weight_of(size_t k)
 	if (acts[k].class == OTHER || sim->is_about == SIM_ABOUT_ALL)
 		return 4 * acts[k].weight;
 	return (acts[k].class == BYTES) == (sim->is_about == SIM_ABOUT_BYTES) ? 6 * acts[k].weight
-									       : acts[k].weight;
+									      : acts[k].weight;
 }
 
 void player_do(struct mount *m)

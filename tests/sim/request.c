@@ -118,8 +118,7 @@ static int rename_name(const struct doing *d)
 {
 	const bool swaps = d->r->flags & RENAME_EXCHANGE;
 	const char *name, *to_name;
-	struct inode *dir = parent_of(d, d->r->path, &name),
-		     *to = parent_of(d, d->r->to, &to_name);
+	struct inode *dir = parent_of(d, d->r->path, &name), *to = parent_of(d, d->r->to, &to_name);
 	struct intent *n;
 	int r;
 

@@ -28,8 +28,8 @@ struct request {
 	bool is_last; /* of its operation */
 	uint64_t unique;
 	char path[HISTORY_PATH], to[HISTORY_PATH]; /* to: the new name; of COPY the
-						      * file read; of REMOVE the name of what
-						      * stays open */
+						    * file read; of REMOVE the name of what
+						    * stays open */
 	mode_t mode;
 	bool is_dir;
 	unsigned flags; /* of fallocate(2), renameat2(2), setxattr(2) */
