@@ -10,6 +10,7 @@
 #include "veneer/recover/intent_log.h"
 #include "veneer/union/node_table.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,6 +216,9 @@ static void send_again(struct mount *m)
 		return;
 	sim_trace(1, "   again: request %u of operation %" PRIu64, r->kind, sim->ops);
 	n = request_do_again(m);
+	/* What it refuses it would have refused at once. */
+	if (n == -EXDEV || n == -EOPNOTSUPP)
+		return;
 	if (n < 0)
 		sim_violation("a request that comes again fails: %s", strerror((int)-n));
 	if (r->kind == REQUEST_SYNC)
