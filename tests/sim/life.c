@@ -5,12 +5,15 @@
 #include "fds.h"
 #include "look.h"
 #include "player.h"
+#include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/data/replay.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/union/node_table.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +34,7 @@ struct plan {
 	uint64_t fail_at; /* operation of this life in which a call fails; 0: none does */
 	uint64_t fail_nth, fail_count;
 	bool is_kept; /* killed: the next server takes the mount over */
+	bool takes_snapshot; /* at the end: operation nops + 2 */
 };
 
 static uint32_t make_dir(uint32_t dir, const char *name)
@@ -157,7 +161,8 @@ static struct plan plan_life(unsigned n)
 
 	p.end = ends[dice_below(&dice, sizeof(ends) / sizeof(*ends))];
 	p.is_kept = !dice_once_in(&dice, 3);
-	p.at = dice_once_in(&dice, 5) ? 0 : 1 + (unsigned)dice_below(&dice, p.nops + 1);
+	p.takes_snapshot = dice_once_in(&dice, 4);
+	p.at = dice_once_in(&dice, 5) ? 0 : 1 + (unsigned)dice_below(&dice, p.nops + 1 + p.takes_snapshot);
 	/* Most operations have few changes. */
 	p.nth = dice_once_in(&dice, 6) ? 0 : 1 + dice_below(&dice, 1 + dice_below(&dice, 10));
 	if (!p.at)
@@ -280,6 +285,36 @@ static void play(const struct plan *p, struct mount *m)
 	}
 }
 
+/* Of an upper that no mount has: what was done before is in it, and on the disk. */
+static void take_snapshot(const struct plan *p)
+{
+	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
+	char name[BRANCH_CHAIN_NAME_MAX + 1];
+	uint64_t id = 0;
+	int fd, lock, r;
+
+	sim->ops++;
+	arm(p, p->nops + 2);
+	fd = open("/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	lock = fd < 0 ? -errno : branch_dir_lock(fd);
+	/* The first one makes what is locked. */
+	r = lock < 0 && lock != -ENOENT ? lock : branch_dir_load(fd, &c);
+	snprintf(name, sizeof(name), "s%" PRIu64, sim->ops);
+	r = r == -ENOENT ? 0 : r;
+	r = r ?: branch_dir_plan(&c, name, &id);
+	if (r == 0 && syncfs(fd) < 0)
+		r = -errno;
+	r = r ?: branch_dir_take(fd, id, &c, false);
+	sim_trace(1, "%4" PRIu64 " snapshot %s: %d", sim->ops, name, r);
+	closep(&lock);
+	closep(&fd);
+	if (r == 0)
+		history_all_synced(sim->history);
+	else if (!sim->fate.error)
+		sim_violation("a snapshot fails: %s", strerror(-r));
+	disarm(p, p->nops + 2);
+}
+
 /* In the child. */
 static __attribute__((noreturn)) void live(const struct plan *p)
 {
@@ -311,6 +346,8 @@ static __attribute__((noreturn)) void live(const struct plan *p)
 				      sim->fds[k].ino);
 	if (!sim->fate.error)
 		look_check();
+	if (p->takes_snapshot)
+		take_snapshot(p);
 	end(SIM_END_CLEAN);
 }
 

@@ -6,6 +6,7 @@
 #include "sim.h"
 #include "veneer/data/attr.h"
 #include "veneer/data/read.h"
+#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/image.h"
 #include "veneer/layer/layer.h"
 #include "veneer/tools/check.h"
@@ -214,6 +215,11 @@ void look_check(void)
 	int r;
 
 	sim->fate.is_away = true;
+	/* Snapshots are layers of their own. */
+	if (faccessat(AT_FDCWD, "/upper/" BRANCH_DIR_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+		sim->fate.is_away = false;
+		return;
+	}
 	r = layer_open("/upper", &upper);
 	r = r < 0 ? r : layer_open("/lower", &lower);
 	if (r == 0)
