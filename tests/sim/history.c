@@ -16,6 +16,7 @@ struct history {
 	size_t nthings;
 };
 
+bool history_has_no_ghosts;
 const char *const history_kind_names[] = { "file", "directory", "symlink" };
 
 static struct history_event *last(const struct history_list *l)
@@ -368,6 +369,7 @@ void history_choose(struct history *h, const struct history_look *look, size_t k
 
 static void take_bytes(struct history_thing *t, const struct history_found *f, uint64_t op)
 {
+	const bool has_ghosts = sim->has_true_extents && !history_has_no_ghosts;
 	uint8_t *block = arena_alloc(HISTORY_BLK);
 
 	for (uint64_t blk = 0; blk < HISTORY_BYTES / HISTORY_BLK; blk++) {
@@ -381,7 +383,7 @@ static void take_bytes(struct history_thing *t, const struct history_found *f, u
 		if (memcmp(block, t->now + at, HISTORY_BLK) == 0)
 			continue;
 		memcpy(t->now + at, block, HISTORY_BLK);
-		for (size_t k = 0; sim->has_true_extents && k < t->blocks[blk].n; k++)
+		for (size_t k = 0; has_ghosts && k < t->blocks[blk].n; k++)
 			t->blocks[blk].e[k].is_ghost |= op && t->blocks[blk].e[k].op == op;
 		note_blocks(t, op, at, at + 1);
 		last(&t->blocks[blk])->is_found = true;

@@ -75,6 +75,9 @@ struct history_found {
 	uint64_t size;
 };
 
+/* --no-ghosts: a write that did not end well is none. */
+extern bool history_has_no_ghosts;
+
 struct history;
 extern const char *const history_kind_names[];
 

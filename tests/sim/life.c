@@ -167,9 +167,9 @@ static struct plan plan_life(unsigned n)
 	p.nth = dice_once_in(&dice, 6) ? 0 : 1 + dice_below(&dice, 1 + dice_below(&dice, 10));
 	if (!p.at)
 		p.nth *= 3;
-	if (dice_once_in(&dice, 6)) {
+	if (dice_once_in(&dice, 4)) {
 		p.fail_at = 1 + dice_below(&dice, p.nops);
-		p.fail_nth = 1 + dice_below(&dice, 30);
+		p.fail_nth = 1 + dice_below(&dice, 1 + dice_below(&dice, 30));
 		p.fail_count = dice_once_in(&dice, 3) ? dice_below(&dice, 200) : 0;
 	}
 	return p;

@@ -164,6 +164,7 @@ static void parse(int argc, char **argv, struct arguments *ret)
 		{ "trace", optional_argument, NULL, 'v' },
 		{ "plant", required_argument, NULL, 'p' },
 		{ "no-shrink", no_argument, NULL, 'k' },
+		{ "no-ghosts", no_argument, NULL, 'g' },
 		{ 0 },
 	};
 	int c;
@@ -194,6 +195,9 @@ static void parse(int argc, char **argv, struct arguments *ret)
 				ret->plants_all = true;
 			else
 				fate_planted = plant_of(optarg);
+			break;
+		case 'g':
+			history_has_no_ghosts = true;
 			break;
 		case 'k':
 			ret->shrinks = false;
