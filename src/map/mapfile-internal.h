@@ -8,7 +8,8 @@
  *    without memory it changes nothing. The record goes into room that was reserved before, under
  *    the same hold of the lock.
  * 2. No change is recorded outside a session. The OPEN of a session that follows a CLEAN is on disk
- *    before the first change is, so that a later boot knows that ids may have been lost.
+ *    before the first change is, so that a later boot knows that ids may have been lost; also where
+ *    the server that wrote it was killed over its sync, and another one goes on in the session.
  * 3. durable_lsn <= lsn; a change with a promise is durable in the file that a crash now would
  *    leave in place, before or after a checkpoint.
  *
@@ -56,6 +57,8 @@ struct mapfile {
 	GUARDED_BY(lock) uint64_t durable_lsn;
 	/* the rename of the last checkpoint may not be on disk */
 	GUARDED_BY(lock) bool is_dir_dirty;
+	/* another server of this boot wrote the OPEN, and it may not be on disk */
+	GUARDED_BY(lock) bool is_open_doubted;
 	GUARDED_BY(lock) bool is_poisoned;
 };
 

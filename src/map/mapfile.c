@@ -99,6 +99,7 @@ static int mapfile_take_over(struct mapfile *mf) REQUIRES(mf->lock)
 	journal_reader_release(&l->rd);
 	/* Records that an earlier process of this boot wrote may be in the page cache only. */
 	mf->lsn = 1;
+	mf->is_open_doubted = l->table.in_session;
 	if (l->table.in_session)
 		table_each(&l->table, mark_unsynced, &mf->lsn);
 	return mapfile_write_anew(mf);

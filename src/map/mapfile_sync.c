@@ -296,6 +296,23 @@ static int map_create(struct mapfile *mf, uint64_t epoch) REQUIRES(mf->lock)
 	return 0;
 }
 
+/* Go on in the session of a server that was killed, maybe before its OPEN, or the name of its map,
+ * was on disk. */
+static int session_confirm(struct mapfile *mf) REQUIRES(mf->lock)
+{
+	int r = sync_fd(mf, mf->journal.fd);
+
+	if (r == 0 && first_waits(mf))
+		r = sync_dir(mf);
+	if (r < 0)
+		return poison(mf, "sync", r);
+	mf->is_open_doubted = false;
+	mf->is_dir_dirty = !first_waits(mf) && !is_volatile(mf);
+	if (!mf->is_dir_dirty)
+		mf->durable_lsn = mf->lsn;
+	return 0;
+}
+
 int mapfile_sync_session(struct mapfile *mf)
 {
 	if (mf->flags & MAPFILE_READONLY)
@@ -303,7 +320,7 @@ int mapfile_sync_session(struct mapfile *mf)
 	if (mf->is_poisoned)
 		return -EIO;
 	if (mf->now.table.in_session)
-		return 0;
+		return mf->is_open_doubted ? session_confirm(mf) : 0;
 
 	struct record rec = { .type = FORMAT_REC_OPEN };
 	int r = session_epoch_read(&rec.open.epoch);

@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "support/maps.h"
+#include "support/scratch.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/file.h"
 
@@ -359,6 +360,46 @@ static void test_mapfile_sync__what_a_killed_server_left_pending_waits_for_its_c
 	mapfile_close(mf);
 }
 
+/* A process that makes a file in the map, without any fdatasync(2). Its exit code says how the map
+ * answers. */
+static int new_file_without_syncs(const struct maps_layer *l)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct mapfile *mf = maps_open_rw(l);
+		file_id_t id;
+
+		if (scratch_deny(SYS_fdatasync, EIO) < 0)
+			_exit(2);
+		_exit(mapfile_file_new(mf, MIB, &id) == -EIO);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Without it on disk a boot after a power cut trusts the map, and a mark whose record was lost is
+ * damage. */
+static void test_mapfile_sync__what_a_killed_server_opened_is_synced_by_the_next(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+
+	log_set_level(-1);
+	maps_new_file(mf, MIB);
+	assert_int_equal(mapfile_mark_clean(mf), 0);
+	mapfile_close(mf);
+	assert_int_equal(new_file_without_syncs(l), 1);
+	/* The OPEN is in the log now, and on disk only if this one sees to it. */
+	assert_int_equal(new_file_without_syncs(l), 1);
+	mf = maps_open_rw(l);
+	maps_new_file(mf, MIB);
+	assert_int_equal(mapfile_count(mf), 2);
+	mapfile_close(mf);
+	assert_int_equal(new_file_without_syncs(l), 1);
+}
+
 /* The removal may be in memory only: the power cut brings the file back, with its mark. */
 static void test_mapfile_sync__what_a_killed_server_forgot_stays_for_a_while(void **state)
 {
@@ -638,6 +679,7 @@ int main(void)
 		T(pending_says_what_a_sync_needs),
 		T(a_hole_on_disk_waits_for_its_commit),
 		T(what_a_killed_server_left_pending_waits_for_its_commit),
+		T(what_a_killed_server_opened_is_synced_by_the_next),
 		T(what_a_killed_server_forgot_stays_for_a_while),
 		T(a_file_entered_again_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
