@@ -16,6 +16,9 @@ bool __real_mapfile_is_durable(struct mapfile *mf, file_id_t id);
 int __real_mapfile_is_cut(struct mapfile *mf, file_id_t id);
 enum mapfile_pending __real_mapfile_pending(struct mapfile *mf, file_id_t id);
 
+int __real_mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
+			const struct mapfile_rebuild *rebuild, struct mapfile **ret);
+
 int __wrap_boot_id_read(char ret[BOOT_ID_SIZE]);
 int __wrap_boot_id_read(char ret[BOOT_ID_SIZE])
 {
@@ -77,4 +80,16 @@ enum mapfile_pending __wrap_mapfile_pending(struct mapfile *mf, file_id_t id)
 	if (f->must_lsn > mf->durable_lsn)
 		return pending;
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
+}
+
+int __wrap_mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
+			const struct mapfile_rebuild *rebuild, struct mapfile **ret);
+int __wrap_mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
+			const struct mapfile_rebuild *rebuild, struct mapfile **ret)
+{
+	int r = __real_mapfile_open(rootfd, work_fd, flags, name, rebuild, ret);
+
+	if (r == 0 && fate_planted == FATE_PLANT_OPEN)
+		(*ret)->is_open_doubted = false;
+	return r;
 }

@@ -53,6 +53,7 @@ enum fate_plant {
 	FATE_PLANT_MAP_SYNC,
 	FATE_PLANT_TWICE,
 	FATE_PLANT_AGAIN,
+	FATE_PLANT_OPEN,
 	FATE_PLANTS,
 };
 extern enum fate_plant fate_planted;

@@ -162,7 +162,9 @@ static struct plan plan_life(unsigned n)
 	p.end = ends[dice_below(&dice, sizeof(ends) / sizeof(*ends))];
 	p.is_kept = !dice_once_in(&dice, 3);
 	p.takes_snapshot = dice_once_in(&dice, 4);
-	p.at = dice_once_in(&dice, 5) ? 0 : 1 + (unsigned)dice_below(&dice, p.nops + 1 + p.takes_snapshot);
+	p.at = dice_once_in(&dice, 5)
+		       ? 0
+		       : 1 + (unsigned)dice_below(&dice, p.nops + 1 + p.takes_snapshot);
 	/* Most operations have few changes. */
 	p.nth = dice_once_in(&dice, 6) ? 0 : 1 + dice_below(&dice, 1 + dice_below(&dice, 10));
 	if (!p.at)
