@@ -315,7 +315,7 @@ void disk_end(struct disk *d, struct disk_tx *tx)
 		if (i->now)
 			i->now->refs++;
 		i->last_op = disk_head(d);
-		if (!tx->is_times_only)
+		if (!tx->is_times_only && tx->ino[k] != tx->soft_ino)
 			i->last_data_op = disk_head(d);
 	}
 }

@@ -81,7 +81,8 @@ struct disk_tx {
 	unsigned n;
 	uint32_t ino[DISK_TX_INODES];
 	struct disk_image *image[DISK_TX_INODES]; /* NULL: it is gone */
-	bool is_times_only; /* nothing that fdatasync(2) has to wait for */
+	bool is_times_only; /* nothing that fdatasync(2) has to wait for; */
+	uint32_t soft_ino; /* of this inode at least; 0: none */
 	uint32_t ordered_ino,
 		ordered_blk; /* data that is on the platter before this; ino 0: none */
 };

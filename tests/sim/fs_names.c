@@ -246,6 +246,8 @@ int fs_rename(struct disk *d, const struct fs_place *from, const struct fs_place
 	if (r < 0)
 		return r;
 	disk_begin(&tx);
+	/* A new name is nothing to fdatasync(2). */
+	tx.soft_ino = (uint32_t)a;
 	move_dir(d, &tx, (uint32_t)a, from->dir, to->dir);
 	if (flags & RENAME_EXCHANGE) {
 		move_dir(d, &tx, (uint32_t)b, to->dir, from->dir);
