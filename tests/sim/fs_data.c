@@ -357,6 +357,7 @@ int fs_set_xattr(struct disk *d, uint32_t ino, const struct fs_xattr *x)
 	if (xattr_bytes(before) + strlen(x->name) + x->size > XATTR_BYTES)
 		return -ENOSPC;
 	disk_begin(&tx);
+	tx.soft_ino = ino;
 	m = disk_edit(d, &tx, ino);
 	if (k < 0) {
 		m->xattrs = arena_grow(m->xattrs, m->nxattrs * sizeof(*m->xattrs),

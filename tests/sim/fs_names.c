@@ -137,6 +137,7 @@ int fs_link(struct disk *d, uint32_t ino, uint32_t dir, const char *name)
 	if (S_ISDIR(disk_inode(d, ino)->now->mode))
 		return -EPERM;
 	disk_begin(&tx);
+	tx.soft_ino = ino;
 	m = disk_edit(d, &tx, ino);
 	m->nlink++;
 	m->ctime = disk_now(d);
