@@ -8,8 +8,8 @@
  *    without memory it changes nothing. The record goes into room that was reserved before, under
  *    the same hold of the lock.
  * 2. No change is recorded outside a session. The OPEN of a session that follows a CLEAN is on disk
- *    before the first change is, so that a later boot knows that ids may have been lost; also where
- *    the server that wrote it was killed over its sync, and another one goes on in the session.
+ *    before the first change is, so that a later boot knows that ids may have been lost. A server
+ *    that goes on in a session sees to it again: its OPEN may be that of a killed one.
  * 3. durable_lsn <= lsn; a change with a promise is durable in the file that a crash now would
  *    leave in place, before or after a checkpoint.
  *
