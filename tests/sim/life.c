@@ -183,7 +183,8 @@ static void parse(struct mount_opts *ret)
 	char *argv[] = { self, flag, all, point, NULL };
 
 	snprintf(all, sizeof(all), "lowerdir=/lower,upperdir=/upper,workdir=/work%s", sim->options);
-	if (options_parse(&(struct options_argv){ 4, argv, "/", true, false }, ret, err, sizeof(err)) < 0)
+	if (options_parse(&(struct options_argv){ 4, argv, "/", true, false }, ret, err,
+			  sizeof(err)) < 0)
 		sim_give_up("options: %s", err);
 	ret->is_offline = true;
 }
