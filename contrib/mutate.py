@@ -249,7 +249,7 @@ def main():
     parser.add_argument("--until", metavar="HH:MM", help="begin no mutant after this time of the day")
     parser.add_argument("--work", type=Path, default=TOP / "build-mutate", help="for the copy and its build")
     parser.add_argument("--results", type=Path, help="JSON lines (default: in the work directory)")
-    parser.add_argument("--again", action="store_true", help="also run the survivors without a reason again")
+    parser.add_argument("--again", action="store_true", help="only the survivors without a reason")
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined sanitizers, as CI does")
     parser.add_argument("--report", action="store_true", help="run none: only the survivors and the table")
     args = parser.parse_args()
@@ -259,7 +259,7 @@ def main():
     reasons = Reasons((TOP / REASONS).read_text())
     wanted = choose(mutants_in(TOP, directories), args.sample, args.seed)
     todo = [one for one in wanted
-            if one.key not in results or (args.again and results[one.key] == "survived" and not reasons.get(one))]
+            if (results.get(one.key) == "survived" and not reasons.get(one) if args.again else one.key not in results)]
     if todo and not args.report:
         args.work.mkdir(parents=True, exist_ok=True)
         runner = Runner(args.work.resolve(), directories, "address,undefined" if args.sanitize else "none")
