@@ -33,7 +33,7 @@ TESTS = {
 LEFT_OUT = ("src/data/delta_layer.c", "src/data/snapshot_merge.c", "src/data/snapshot_merge_file.c")
 FLIPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&",
          "+ 1": "- 1", "- 1": "+ 1"}
-LIMIT_MIN_S, LIMIT_FACTOR, BASE_LIMIT_S = 20, 10, 120
+LIMIT_MIN_S, LIMIT_FACTOR, BASE_LIMIT_S = 20, 10, 600
 
 # In code as clang-format leaves it, binary operators stand between blanks.
 _BINARY = re.compile(r"(?<= )(==|!=|<=|>=|<|>|&&|\|\|)(?=[ \n])|(?<= )([+-] 1)(?![\w.])")
@@ -71,7 +71,7 @@ class Mutant:
         return "\n".join(lines)
 
     def __str__(self):
-        return f"{self.path}:{self.line}: {self.old} -> {self.new or 'nothing'} in: {self.code}"
+        return f"{self.path}:{self.line}:{self.column + 1}: {self.old} -> {self.new or 'nothing'} in: {self.code}"
 
 
 def _blank(match: re.Match) -> str:
