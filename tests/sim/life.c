@@ -31,7 +31,8 @@ struct plan {
 	unsigned at; /* operation of this life in which it ends: 0 in the mount, nops + 1 in the
 		      * unmount */
 	uint64_t nth; /* change of that operation; 0: after it */
-	uint64_t fail_at; /* operation of this life in which a call fails; 0: none does */
+	bool fails; /* a call does, */
+	uint64_t fail_at; /* in this operation; 0: in the mount */
 	uint64_t fail_nth, fail_count;
 	bool is_kept; /* killed: the next server takes the mount over */
 	bool takes_snapshot; /* at the end: operation nops + 2 */
@@ -170,7 +171,8 @@ static struct plan plan_life(unsigned n)
 	if (!p.at)
 		p.nth *= 3;
 	if (dice_once_in(&dice, 4)) {
-		p.fail_at = 1 + dice_below(&dice, p.nops);
+		p.fails = true;
+		p.fail_at = dice_below(&dice, p.nops + 1);
 		p.fail_nth = 1 + dice_below(&dice, 1 + dice_below(&dice, 30));
 		p.fail_count = dice_once_in(&dice, 3) ? dice_below(&dice, 200) : 0;
 	}
@@ -189,7 +191,37 @@ static void parse(struct mount_opts *ret)
 	ret->is_offline = true;
 }
 
-static int open_mount(struct mount *m, char *err, size_t size)
+static __attribute__((noreturn)) void end(enum sim_end how)
+{
+	sim->end = how;
+	_exit(0);
+}
+
+static void expect_closed(void)
+{
+	for (int k = 0; k < SIM_FDS; k++)
+		if (sim->fds[k].is_open)
+			sim_violation("descriptor %d is left open, inode %u", SIM_FD_FIRST + k,
+				      sim->fds[k].ino);
+}
+
+/* It cannot be opened, which is right if a call failed; then nothing of it is left. m: NULL, or to
+ * be closed. */
+static __attribute__((noreturn)) void give_up_mount(struct mount *m, const char *err)
+{
+	if (!sim->fate.error)
+		sim_violation("the mount fails: %s", err);
+	sim_trace(1, "   no mount: %s", err);
+	if (m)
+		mount_close(m);
+	/* A node table that was to be taken over stays. */
+	if (!sim->is_kept)
+		expect_closed();
+	sim->is_kept = false;
+	end(SIM_END_CLEAN);
+}
+
+static void open_mount(struct mount *m, char *err, size_t size)
 {
 	struct mount_saved_tables saved = MOUNT_SAVED_TABLES_NONE;
 	struct mount_opts opts;
@@ -199,19 +231,21 @@ static int open_mount(struct mount *m, char *err, size_t size)
 	intent_log_use_area(sim->intents);
 	parse(&opts);
 	r = mount_dirs_open(&opts, &dirs, err, size);
-	if (r < 0)
-		return r;
+	if (r < 0) {
+		mount_dirs_release(&dirs);
+		options_release(&opts);
+		give_up_mount(NULL, err);
+	}
 	saved.slots_fd = sim->is_kept ? sim->slots_fd : -1;
 	saved.names_fd = sim->is_kept ? sim->names_fd : -1;
 	r = mount_reopen_at(m, &opts, &dirs, &saved, err, size);
 	if (r < 0)
-		return r;
+		give_up_mount(m, err);
 	m->key = KEY;
 	node_table_fds(m->tree.nodes, &sim->slots_fd, &sim->names_fd);
 	if (sim->is_kept)
 		replay_settle(&m->tree, m->key);
 	sim->is_kept = true;
-	return 0;
 }
 
 /* The kernel sends the request that the dead server had under way. */
@@ -225,7 +259,7 @@ static void send_again(struct mount *m)
 	sim_trace(1, "   again: request %u of operation %" PRIu64, r->kind, sim->ops);
 	n = request_do_again(m);
 	/* What it refuses it would have refused at once. */
-	if (n == -EXDEV || n == -EOPNOTSUPP)
+	if (n == -EXDEV || n == -EOPNOTSUPP || (n < 0 && sim->fate.error))
 		return;
 	if (n < 0)
 		sim_violation("a request that comes again fails: %s", strerror((int)-n));
@@ -233,12 +267,6 @@ static void send_again(struct mount *m)
 		player_synced(r);
 	if (r->is_last)
 		sim->doubt = HISTORY_NONE;
-}
-
-static __attribute__((noreturn)) void end(enum sim_end how)
-{
-	sim->end = how;
-	_exit(0);
 }
 
 /* From now on the end may come, or after so many more changes. */
@@ -250,7 +278,7 @@ static void arm(const struct plan *p, unsigned op)
 	sim->kernel = dice_stream(sim->seed, SIM_STREAM_KERNEL, sim->ops);
 	if (p->end != SIM_END_CLEAN && p->at == op && p->nth)
 		*at = f->changes + p->nth;
-	if (p->fail_at && p->fail_at == op) {
+	if (p->fails && p->fail_at == op) {
 		f->fail_at = f->calls + p->fail_nth;
 		f->fail_until = f->fail_at + p->fail_count;
 	}
@@ -323,15 +351,12 @@ static __attribute__((noreturn)) void live(const struct plan *p)
 {
 	char err[512] = "";
 	struct mount m;
-	int r;
 
 	/* Nothing is said of faults that are meant. */
 	log_set_level(sim->trace ? LOG_LVL_DEBUG : LOG_LVL_ERROR - 1);
 	sim->fate = (struct fate){ .is_away = false };
 	arm(p, 0);
-	r = open_mount(&m, err, sizeof(err));
-	if (r < 0)
-		sim_violation("the mount fails: %s", err);
+	open_mount(&m, err, sizeof(err));
 	send_again(&m);
 	disarm(p, 0);
 	look_at_all(&m.tree, sim->doubt, sim->doubt_op);
@@ -343,10 +368,7 @@ static __attribute__((noreturn)) void live(const struct plan *p)
 	sim->is_kept = false;
 	mount_close(&m);
 	disarm(p, p->nops + 1);
-	for (int k = 0; k < SIM_FDS; k++)
-		if (sim->fds[k].is_open)
-			sim_violation("descriptor %d is left open, inode %u", SIM_FD_FIRST + k,
-				      sim->fds[k].ino);
+	expect_closed();
 	if (!sim->fate.error)
 		look_check();
 	/* A server takes none of a mount whose map could not be closed. */
