@@ -308,13 +308,13 @@ void history_set_xattr(struct history_thing *t, uint64_t op, const char *value)
 	push(&t->xattr, op, 0, arena_text(value));
 }
 
-static void settle_thing(struct history_thing *t, bool keeps_ghosts)
+static void settle_thing(struct history_thing *t)
 {
 	settle(&t->mode, false);
 	settle(&t->xattr, false);
 	settle(&t->size, false);
 	for (size_t k = 0; t->blocks && k < HISTORY_BYTES / HISTORY_BLK; k++)
-		settle(&t->blocks[k], keeps_ghosts);
+		settle(&t->blocks[k], true);
 }
 
 void history_data_synced(struct history_thing *t)
@@ -326,7 +326,7 @@ void history_data_synced(struct history_thing *t)
 
 void history_synced(struct history *h, struct history_thing *t)
 {
-	settle_thing(t, true);
+	settle_thing(t);
 	if (t->last_names > h->first)
 		drop_names(h, (size_t)(t->last_names - h->first));
 }
@@ -334,7 +334,7 @@ void history_synced(struct history *h, struct history_thing *t)
 void history_all_synced(struct history *h)
 {
 	for (size_t k = 0; k < h->nthings; k++)
-		settle_thing(h->things[k], true);
+		settle_thing(h->things[k]);
 	drop_names(h, h->n - 1);
 }
 
@@ -404,6 +404,7 @@ void history_take(struct history_thing *t, const struct history_found *f,
 			push(&t->size, look->op, f->size, NULL);
 		take_bytes(t, f, look->op);
 	}
+	/* A map that was closed clean does not ask extents: a ghost may come later. */
 	if (look->doubt == HISTORY_CUT)
-		settle_thing(t, false);
+		settle_thing(t);
 }
