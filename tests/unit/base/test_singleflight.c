@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/singleflight.h"
 
+#include "support/wait.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +12,6 @@
 
 #include <cmocka.h>
 
-#define LOOK_MS 50 /* a thread that does not wait has gone on by then, as a rule */
 #define THREADS 4
 #define ROUNDS	2000
 
@@ -30,7 +31,8 @@ static void test_singleflight__is_had_by_one_for_each_thing(void **state)
 }
 
 struct comer {
-	_Atomic bool has_come, is_told;
+	_Atomic pid_t tid; /* 0: it has not come */
+	_Atomic bool is_told;
 	bool had_it;
 };
 
@@ -39,7 +41,7 @@ static void *come(void *arg)
 	struct comer *c = arg;
 	struct singleflight t;
 
-	c->has_come = true;
+	c->tid = gettid();
 	c->had_it = singleflight_begin(&t, &one);
 	if (c->had_it)
 		singleflight_end(&t);
@@ -57,12 +59,10 @@ static void test_singleflight__who_comes_meanwhile_waits_for_its_end(void **stat
 	assert_true(singleflight_begin(&mine, &one));
 	for (unsigned k = 0; k < THREADS; k++)
 		assert_int_equal(pthread_create(&threads[k], NULL, come, &comers[k]), 0);
-	for (unsigned k = 0; k < THREADS; k++)
-		while (!comers[k].has_come)
-			usleep(1000);
-	usleep(LOOK_MS * 1000);
-	for (unsigned k = 0; k < THREADS; k++)
+	for (unsigned k = 0; k < THREADS; k++) {
+		wait_until(comers[k].tid && wait_is_at_rest(comers[k].tid));
 		assert_false(comers[k].is_told);
+	}
 	singleflight_end(&mine);
 	for (unsigned k = 0; k < THREADS; k++)
 		pthread_join(threads[k], NULL);

@@ -2,6 +2,7 @@
 /* The bytes of a file against a plain array: random changes, reopening, frozen uppers, dead
  * servers. */
 #include "support/model.h"
+#include "support/wait.h"
 
 #include "map/mapfile-internal.h"
 #include "veneer/base/buf.h"
@@ -237,8 +238,7 @@ static int run_child(struct tree_dirs *d, struct model *m, uint64_t seed, unsign
 	if (pid == 0)
 		work_and_die(d, m, seed, n, ndone);
 	if (kill_after_us) {
-		for (unsigned waited = 0; *ndone == 0 && waited < 20000; waited++)
-			usleep(1000);
+		wait_until(*ndone > 0);
 		usleep(kill_after_us);
 		kill(pid, SIGKILL);
 	}

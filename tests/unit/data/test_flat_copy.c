@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/clock_ahead.h"
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
@@ -52,7 +53,7 @@ static struct source *partial(struct tree_dirs *d, char **ret_data)
 		tree_unmount(d);
 		tree_freeze(d);
 	}
-	sleep(3);
+	clock_ahead_s = 3;
 	tree_mount(d, "volatile");
 	assert_int_equal(read_top(d->t, tree_get(d, "f"), &top), 0);
 	assert_false(source_is_plain(top));
@@ -109,6 +110,7 @@ static void test_flat_copy__is_none_once_a_file_of_the_chain_was_changed(void **
 	assert_int_equal(source_flat_fd(s), -ENOENT);
 	assert_int_equal(make(d, s, &bytes), -ESTALE);
 	/* That was just now. */
+	clock_ahead_s = 0;
 	source_close(s);
 	assert_int_equal(make(d, s, &bytes), -EAGAIN);
 	free(data);

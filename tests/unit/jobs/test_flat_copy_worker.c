@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/clock_ahead.h"
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/data/cow.h"
 #include "veneer/data/read.h"
@@ -9,19 +11,21 @@
 #define BYTES ((size_t)100 * BLK_BYTES)
 #define READS 13 /* of 4 KiB, before a copy pays */
 
-/* Of what each file of a lower layer shows one block is the layer's own. */
+/* Of each file of a lower layer one block is the layer's own. The files are old enough for copies.
+ */
 static void partial_files(struct tree_dirs *d)
 {
-	static const char *const names[] = { "a", "b", "small" };
+	static const char *const names[] = { "a", "b", "small", "half" };
+	static const size_t sizes[] = { BYTES, BYTES, 4 * BLK_BYTES, BYTES / 2 };
 
-	for (unsigned k = 0; k < 3; k++) {
+	for (unsigned k = 0; k < 4; k++) {
 		char rel[32];
 
 		snprintf(rel, sizeof(rel), "lower/%s", names[k]);
-		free(tree_put_pattern(d, rel, k == 2 ? 4 * BLK_BYTES : BYTES, k));
+		free(tree_put_pattern(d, rel, sizes[k], k));
 	}
 	tree_mount(d, "volatile");
-	for (unsigned k = 0; k < 3; k++) {
+	for (unsigned k = 0; k < 4; k++) {
 		struct inode *i = tree_get(d, names[k]);
 
 		assert_int_equal(cow_write(d->t, i, "x", 1, 2 * BLK_BYTES), 0);
@@ -29,7 +33,7 @@ static void partial_files(struct tree_dirs *d)
 	}
 	tree_unmount(d);
 	tree_freeze(d);
-	sleep(3);
+	clock_ahead_s = 3;
 	tree_mount(d, "volatile");
 }
 
@@ -47,8 +51,7 @@ static struct source *read_often(struct tree_dirs *d, struct flat_copy_worker *w
 
 static bool gets_copy(struct source *s)
 {
-	for (unsigned k = 0; k < 60000 && source_flat_fd(s) < 0; k++)
-		usleep(1000);
+	wait_until(source_flat_fd(s) >= 0);
 	return source_flat_fd(s) >= 0;
 }
 
@@ -77,7 +80,8 @@ static void test_flat_copy_worker__copies_no_more_than_it_may(void **state)
 	assert_int_equal(flat_copy_worker_start(d->t, BYTES * 2 - 1, true, &w), 0);
 	assert_true(gets_copy(read_often(d, w, "a")));
 	b = read_often(d, w, "b");
-	usleep(100000);
+	/* The queue has an order: b has been refused when the next file has its copy. */
+	assert_true(gets_copy(read_often(d, w, "half")));
 	assert_int_equal(source_flat_fd(b), -ENOENT);
 	flat_copy_worker_stop(w);
 }

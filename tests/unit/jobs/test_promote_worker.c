@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/base/log.h"
 #include "veneer/data/cow.h"
@@ -29,8 +30,7 @@ static void own_of_each_chunk(struct tree_dirs *d, const char *path, char *data,
 
 static bool has_map_of(struct tree_dirs *d, size_t files)
 {
-	for (unsigned ms = 0; ms < LIMIT_MS && mapfile_count(d->t->map) != files; ms++)
-		usleep(1000);
+	wait_until(mapfile_count(d->t->map) == files);
 	return mapfile_count(d->t->map) == files;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/jobs/readdir_ahead.h"
 
@@ -49,8 +50,7 @@ static void test_readdir_ahead__siblings_are_read_before_they_are_asked_for(void
 
 	assert_int_equal(readdir_ahead_start(img, &w), 0);
 	begin_walk(w, img);
-	for (unsigned i = 0; i < 2000 && nloaded(img) < 33; i++)
-		usleep(1000);
+	wait_until(nloaded(img) >= 33);
 	assert_int_equal(nloaded(img), 33);
 	readdir_ahead_stop(w);
 	image_unref(img);
@@ -73,8 +73,7 @@ static void test_readdir_ahead__image_can_go_as_soon_as_its_mount_stops(void **s
 		image_unref(img);
 	}
 	begin_walk(other, held);
-	for (unsigned i = 0; i < 2000 && nloaded(held) < 33; i++)
-		usleep(1000);
+	wait_until(nloaded(held) >= 33);
 	assert_int_equal(nloaded(held), 33);
 	readdir_ahead_stop(other);
 	image_unref(held);

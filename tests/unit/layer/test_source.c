@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/cow.h"
@@ -491,19 +492,19 @@ static void test_source__file_that_carries_attributes_is_not_plain(void **state)
 	assert_false(is_unresolved);
 }
 
-#define SECOND_MS 200 /* for who would open it too to come that far */
-
+static _Atomic pid_t pinning[2];
 static _Atomic unsigned n_pinning, n_opened;
 static int (*open_really)(struct source *s);
 
-/* Takes until the other thread has come, and opens it too, or does not. */
+/* Takes until the other thread has come, and opens it too or waits. */
 static int open_slowly(struct source *s)
 {
+	pid_t other;
+
 	n_opened++;
-	while (n_pinning < 2)
-		usleep(1000);
-	for (unsigned ms = 0; n_opened < 2 && ms < SECOND_MS; ms++)
-		usleep(1000);
+	wait_until(pinning[0] && pinning[1]);
+	other = pinning[pinning[0] == gettid()];
+	wait_until(n_opened == 2 || wait_is_at_rest(other));
 	return open_really(s);
 }
 
@@ -512,7 +513,7 @@ static void *pin(void *arg)
 	struct source *s = arg;
 	int fd;
 
-	n_pinning++;
+	pinning[n_pinning++] = gettid();
 	fd = source_pin(s);
 	if (fd >= 0)
 		fd_cache_unpin(&s->fd);
@@ -535,7 +536,7 @@ static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads
 	fd_cache_drop(&src->fd);
 	open_really = src->open;
 	src->open = open_slowly;
-	n_pinning = 0;
+	n_pinning = pinning[0] = pinning[1] = 0;
 	n_opened = 0;
 	for (unsigned k = 0; k < 2; k++)
 		assert_int_equal(pthread_create(&threads[k], NULL, pin, src), 0);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/clock_ahead.h"
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
@@ -14,7 +15,7 @@ struct view {
 	struct source *src;
 };
 
-/* A partial file "f" in a frozen upper over "lower". */
+/* A partial file "f" in a frozen upper over "lower", old enough for a copy. */
 static void make_partial(struct tree_dirs *d)
 {
 	struct inode *i;
@@ -25,6 +26,7 @@ static void make_partial(struct tree_dirs *d)
 	assert_int_equal(cow_write(d->t, i, "own", 3, BLK_BYTES), 0);
 	tree_unmount(d);
 	tree_freeze(d);
+	clock_ahead_s = 3;
 }
 
 /* As one more mount has it. */
@@ -67,7 +69,6 @@ static void test_source_flat__mounts_of_the_same_layers_have_one(void **state)
 	make_partial(d);
 	a = view_of(d, "frozen1");
 	b = view_of(d, "frozen1");
-	sleep(3);
 	assert_int_equal(source_flat_fd(a.src), -ENOENT);
 	publish(a.src);
 	fd = source_flat_fd(a.src);
@@ -90,6 +91,7 @@ static void test_source_flat__what_was_changed_just_now_gets_none(void **state)
 	struct view v;
 
 	make_partial(d);
+	clock_ahead_s = 0;
 	v = view_of(d, "frozen1");
 	assert_int_equal(source_flat_new(v.src, &f), -EAGAIN);
 	leave(&v);
@@ -104,7 +106,6 @@ static void test_source_flat__change_of_any_file_of_the_chain_ends_it(void **sta
 	for (size_t k = 0; k < 2; k++) {
 		struct view v = view_of(d, "frozen1");
 
-		sleep(3);
 		publish(v.src);
 		assert_true(source_flat_fd(v.src) >= 0);
 		assert_int_equal(fchmodat(d->s.fd, files[k], k ? 0600 : 0400, 0), 0);
@@ -126,7 +127,6 @@ static void test_source_flat__same_file_in_another_layer_is_another(void **state
 		linkat(d->s.fd, "frozen1/" MAPFILE_NAME, d->s.fd, "forged/" MAPFILE_NAME, 0), 0);
 	a = view_of(d, "frozen1");
 	b = view_of(d, "forged");
-	sleep(3);
 	publish(b.src);
 	assert_true(source_flat_fd(b.src) >= 0);
 	assert_int_equal(source_flat_fd(a.src), -ENOENT);
@@ -142,7 +142,6 @@ static void test_source_flat__knows_its_size(void **state)
 
 	make_partial(d);
 	v = view_of(d, "frozen1");
-	sleep(3);
 	assert_int_equal(source_flat_new(v.src, &f), 0);
 	assert_int_equal(source_flat_check(v.src, f), 0);
 	assert_int_equal(source_flat_size(f), BYTES);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/recover/activity.h"
 #include "veneer/sys/file.h"
@@ -8,6 +9,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -143,20 +145,25 @@ static void wait_thrice(struct shared *s)
 static int signals_of_waits(struct shared *s, const sigset_t *child)
 {
 	const struct timespec none = { 0 };
-	const struct timespec second = { .tv_sec = 1 };
-	int status, n = 0;
-	pid_t pid = fork();
+	int status, ends[2], n = 0;
+	char byte;
+	pid_t pid;
 
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	pid = fork();
 	if (pid == 0) {
+		close(ends[0]);
 		activity_note_in(&s->board);
 		wait_thrice(s);
-		usleep(100000);
-		_exit(0);
+		_exit(write(ends[1], "w", 1) == 1 && read(ends[1], &byte, 1) == 0 ? 0 : 1);
 	}
-	/* Signals that are pending at the same time are one: the first is taken while it may come.
-	 */
-	if (s->board.is_watched == 0 && sigtimedwait(child, NULL, &second) == SIGCHLD)
+	close(ends[1]);
+	/* Signals that are pending at the same time are one: take those of the waits before the
+	 * end. */
+	assert_int_equal(read(ends[0], &byte, 1), 1);
+	while (sigtimedwait(child, NULL, &none) == SIGCHLD)
 		n++;
+	close(ends[0]);
 	while (waitpid(pid, &status, 0) < 0)
 		;
 	while (sigtimedwait(child, NULL, &none) == SIGCHLD)
@@ -233,10 +240,19 @@ static void await_call(struct opener *o, long call)
 	}
 }
 
-static void *read_soon(void *arg)
+struct reader {
+	const char *path;
+	pid_t waiter; /* is at rest before the reader comes */
+	int fd;
+};
+
+static void *read_later(void *arg)
 {
-	usleep(50000);
-	return (void *)(intptr_t)open(arg, O_RDONLY | O_CLOEXEC);
+	struct reader *r = arg;
+
+	wait_until(wait_is_at_rest(r->waiter));
+	r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+	return NULL;
 }
 
 static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void **state)
@@ -245,8 +261,8 @@ static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void *
 	char path[PATH_MAX + sizeof("/pipe")];
 	struct opener change = { .path = path, .flags = O_WRONLY | O_CREAT, .fd = -1 };
 	struct opener look = { .path = path, .flags = O_WRONLY, .fd = -1 };
+	struct reader reader = { .path = path, .waiter = gettid(), .fd = -1 };
 	pthread_t threads[3];
-	void *reader;
 
 	snprintf(path, sizeof(path), "%s/pipe", d->s.path);
 	assert_int_equal(mkfifo(path, 0600), 0);
@@ -258,15 +274,15 @@ static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void *
 	await_call(&change, SYS_openat);
 	assert_int_equal(activity_await_changes(0), -EBUSY);
 	assert_int_equal(activity_await_changes(50), -EBUSY);
-	assert_int_equal(pthread_create(&threads[2], NULL, read_soon, path), 0);
+	assert_int_equal(pthread_create(&threads[2], NULL, read_later, &reader), 0);
 	assert_int_equal(activity_await_changes(60000), 0);
-	assert_int_equal(pthread_join(threads[2], &reader), 0);
+	assert_int_equal(pthread_join(threads[2], NULL), 0);
 	assert_int_equal(pthread_join(threads[1], NULL), 0);
 	assert_int_equal(pthread_join(threads[0], NULL), 0);
-	assert_true(change.fd >= 0 && look.fd >= 0 && (intptr_t)reader >= 0);
+	assert_true(change.fd >= 0 && look.fd >= 0 && reader.fd >= 0);
 	close(change.fd);
 	close(look.fd);
-	close((int)(intptr_t)reader);
+	close(reader.fd);
 }
 
 int main(void)

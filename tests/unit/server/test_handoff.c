@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "server/handoff.h"
 #include "server/wire.h"
@@ -234,9 +235,12 @@ static int be_asked_and_told(int fd)
 	return sock_recv(fd, bytes, sizeof(bytes), fds, &n) < 0 ? WRONG : be_told(fd);
 }
 
-static bool *has_ended;
+static struct {
+	_Atomic pid_t new;
+	_Atomic bool has_ended;
+} *both;
 
-/* A process keeps the connection open a while longer than the old supervisor. */
+/* A process keeps the connection open longer than the old supervisor: until the new one waits. */
 static int be_slow(int fd)
 {
 	int status;
@@ -246,24 +250,25 @@ static int be_slow(int fd)
 		_exit(be_asked(fd));
 	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 		return WRONG;
-	usleep(200000);
-	*has_ended = true;
+	wait_until(both->new && wait_is_at_rest(both->new));
+	both->has_ended = true;
 	return WEXITSTATUS(status);
 }
 
 static int be_new_after(int fd)
 {
-	int r = be_new(fd);
+	int r;
 
-	return r == FINE && !*has_ended ? WRONG : r;
+	both->new = getpid();
+	r = be_new(fd);
+	return r == FINE && !both->has_ended ? WRONG : r;
 }
 
 static void test_handoff__the_new_one_begins_when_the_old_one_is_gone(void **state)
 {
 	(void)state;
-	has_ended = mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(has_ended, MAP_FAILED);
+	both = mmap(NULL, sizeof(*both), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(both, MAP_FAILED);
 	assert_ends(be_slow, FINE, be_new_after, FINE);
 }
 

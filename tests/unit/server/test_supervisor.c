@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "server/supervisor.h"
 
@@ -196,11 +197,9 @@ static void test_supervisor__hands_signals_on(void **state)
 	(void)state;
 	if (pid == 0)
 		leave_and_be_told_again(s);
-	while (!*(volatile int *)&s->runs)
-		usleep(1000);
+	wait_until(*(volatile int *)&s->runs);
 	kill(pid, SIGUSR1);
-	while (!*(volatile int *)&s->status)
-		usleep(1000);
+	wait_until(*(volatile int *)&s->status);
 	assert_int_equal(s->status, SIGUSR1);
 	kill(pid, SIGTERM);
 	assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/sys/kernel_evict.h"
 
+#include "support/wait.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -115,8 +117,9 @@ static void test_kernel_evict__a_killed_server_does_not_wait_for_the_kernel(void
 	}
 	close(ready[1]);
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	/* the child's child is there, or will be */
-	usleep(50000);
+	/* The wait for the child's child, which shares its memory, is not an ordinary sleep. */
+	wait_until(wait_thread_state(pid) == 'D');
+	assert_int_equal(wait_thread_state(pid), 'D');
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFSIGNALED(status));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/sys/mountinfo.h"
 #include "veneer/sys/proc_fds.h"
@@ -194,8 +195,7 @@ static void test_proc_fds__who_waits_for_a_lock_is_asked_what_for(void **state)
 		close(one);
 		_exit(0);
 	}
-	for (int i = 0; i < 5000 && !is_waiting(pid, "lock"); i++)
-		usleep(1000);
+	wait_until(wait_is_at_rest(pid));
 	if (!is_waiting(pid, "lock")) {
 		print_message("what a process waits for is not shown\n");
 		kill(pid, SIGKILL);

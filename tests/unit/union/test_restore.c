@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/recovery.h"
+#include "support/wait.h"
 
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
@@ -632,9 +633,7 @@ static void test_restore__what_the_dead_server_did_not_commit_is_committed(void 
 	h->d->t->can.has_true_extents = false;
 	assert_int_not_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
 	assert_int_equal(checkpoint_start(h->d->t, &c), 0);
-	for (unsigned n = 0;
-	     n < 200 && mapfile_pending(h->d->t->map, h->will->file) != MAPFILE_CLEAN; n++)
-		usleep(100000);
+	wait_until(mapfile_pending(h->d->t->map, h->will->file) == MAPFILE_CLEAN);
 	worker_stop(c);
 	assert_int_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
 }

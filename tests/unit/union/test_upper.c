@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
+#include "support/wait.h"
 
 #include "veneer/data/cow.h"
 #include "veneer/data/remove.h"
@@ -107,6 +108,16 @@ static void test_upper__many_files_need_few_descriptors(void **state)
 	tree_expect_text(d, "f0", "y");
 }
 
+/* The program runs, so its file takes no writer. */
+static bool is_running(struct tree_dirs *d)
+{
+	int fd = openat(d->s.fd, "upper/prog", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0;
+}
+
 static void test_upper__program_that_runs_can_still_be_read(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -114,7 +125,6 @@ static void test_upper__program_that_runs_can_still_be_read(void **state)
 	struct inode *i;
 	ssize_t n;
 	pid_t pid;
-	int fd;
 
 	snprintf(self, sizeof(self), "cp /bin/sleep %s/upper/prog", d->s.path);
 	assert_int_equal(system(self), 0);
@@ -126,13 +136,7 @@ static void test_upper__program_that_runs_can_still_be_read(void **state)
 	}
 	tree_mount(d, "volatile");
 	i = tree_get(d, "prog");
-	for (unsigned k = 0; k < 2000; k++) {
-		fd = openat(d->s.fd, "upper/prog", O_WRONLY);
-		if (fd < 0)
-			break;
-		close(fd);
-		usleep(1000);
-	}
+	wait_until(is_running(d));
 	n = upper_pin(d->t, i);
 	if (n >= 0)
 		n = pread((int)n, &c, 1, 0);
