@@ -11,6 +11,7 @@ import prose
 import sizes
 import texts
 import tools
+import waits
 from finding import Exceptions, Finding
 from symbols import Symbols
 from tree import Tree
@@ -24,6 +25,7 @@ FILE_CHECKS = (
     (("unit-test",), texts.check_unit_tests),
     (("markdown-columns",), texts.check_markdown),
     (("prose",), prose.check_prose),
+    (("fixed-wait",), waits.check_waits),
     (("clang-format",), tools.check_clang_format),
     (("shellcheck",), tools.check_shellcheck),
     (("ruff",), tools.check_ruff),

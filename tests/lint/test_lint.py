@@ -176,6 +176,10 @@ def _seed_prose(house):
     house.append("src/base/add.c", "\n/* What is added is what the caller has. */\n")
 
 
+def _seed_fixed_wait(house):
+    house.write("tests/test_it.py", "import time\n\n\ndef test_it():\n    for _ in range(3):\n        time.sleep(1)\n    time.sleep(1)\n")
+
+
 SEEDS = {
     "file-lines": (_seed_file_lines, "src/base/add.c"),
     "function-lines": (_seed_function_lines, "src/base/add.c"),
@@ -197,6 +201,7 @@ SEEDS = {
     "codespell": (_seed_codespell, "README.md"),
     "markdown-columns": (_seed_markdown_columns, "README.md"),
     "prose": (_seed_prose, "src/base/add.c"),
+    "fixed-wait": (_seed_fixed_wait, "tests/test_it.py"),
 }
 # What a seed breaks besides.
 BESIDE = {
@@ -227,6 +232,15 @@ def test_limits_themselves_are_allowed(house):
     house.append("README.md", "\n" + "x" * 39 + " " + "x" * 40 + "\n\n| " + "cell " * 30 + "|\n\n```\n" + "code " * 30 + "\n```\n")
     status, _, out = house.lint()
     assert status == 0, out
+
+
+def test_a_step_of_a_poll_loop_is_no_fixed_wait(house):
+    house.write("tests/unit/test_poll.c", "void f(void)\n{\n\tfor (int k = 0; k < 9; k++)\n\t\tusleep(1);\n\twhile (1) {\n\t\tif (g())\n"
+                "\t\t\tusleep(2);\n\t}\n\tdo\n\t\tusleep(3);\n\twhile (g());\n\t/* sleep(4) */\n}\n")
+    assert house.lint("--rule", "fixed-wait")[0] == 0
+    house.append("tests/unit/test_poll.c", "\nvoid h(void)\n{\n\tfor (;;)\n\t\tg();\n\tsleep(5);\n}\n")
+    house.write("tests/test_it.py", "def test_it():\n    assert not wait_until(lambda: False, 1)\n")
+    assert house.lint("--rule", "fixed-wait")[1] == [("tests/test_it.py", "fixed-wait"), ("tests/unit/test_poll.c", "fixed-wait")]
 
 
 def test_exception_lets_its_subject_through_and_nothing_else(house):
