@@ -4,16 +4,17 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 
 from engine import Engine, EngineError, base_env, end_users_of, remove_empty_cgroups
+from waiting import wait_until
+
+START_S = 60
 
 
 class Docker(Engine):
     IMAGE = "veneer-test:1"
     RUN_ARGS = ("--network", "none")
     formats = ["docker-archive"]
-    START_TRIES = 300
     user = None
 
     def __init__(self, namespace, base, program, driver):
@@ -42,13 +43,12 @@ class Docker(Engine):
         with open(self.base + "/dockerd.log", "a") as log:
             self.daemon = subprocess.Popen(self.namespace.enter(argv, self.base), env=self.env,
                                            stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        for _ in range(self.START_TRIES):
-            if self("version", check=False)[0] == 0:
-                return
-            if self.daemon.poll() is not None:
-                break
-            time.sleep(0.1)
-        raise EngineError("dockerd did not start:\n" + self.log_tail())
+        wait_until(lambda: self._answers() or self.daemon.poll() is not None, START_S, 0.1)
+        if not self._answers():
+            raise EngineError("dockerd did not start:\n" + self.log_tail())
+
+    def _answers(self):
+        return self("version", check=False)[0] == 0
 
     def log_tail(self):
         try:

@@ -5,11 +5,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 import image_tree
 from mount_program import fuse_mounts_below, mount_of
 from reaper import Reaper
+from waiting import wait_until
 
 COMMAND_TIMEOUT_S = 90
 KEPT_OUTPUT = 600
@@ -111,10 +111,8 @@ def _users_of(base):
 
 def end_users_of(base):
     """Five seconds to go by themselves, then by force."""
-    for _ in range(50):
-        if not _users_of(base):
-            return
-        time.sleep(0.1)
+    if wait_until(lambda: not _users_of(base), 5, 0.1):
+        return
     for pid in _users_of(base):
         try:
             os.kill(pid, signal.SIGKILL)

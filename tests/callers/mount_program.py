@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mount program under test: a private copy, a wrapper that logs its argv, and proof of use."""
 import contextlib
-import filecmp
 import os
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
+
+from waiting import wait_until
 
 # One block, its directories and the map with its preallocated tail; far from a file of 8 MiB.
 SMALL_GROWTH = 512 << 10
@@ -40,7 +40,6 @@ class MountProgram:
         self.copies = []
         for name in ("veneer", "fuse-overlayfs"):
             self._copy(os.path.join(bin_dir, name), os.path.join(self.bin, name))
-        self.originals = [os.path.realpath(source), os.path.realpath(bin_dir + "/veneer")]
         self.path_dir = os.path.join(base, "path")
         os.mkdir(self.path_dir, 0o755)
         self.path = os.path.join(self.path_dir, "fuse-overlayfs")
@@ -87,25 +86,13 @@ class MountProgram:
         return subprocess.run([self.bin + "/fuse-overlayfs", "--version"], text=True,
                               capture_output=True, timeout=20).stdout
 
-    def _is_ours(self, pid):
-        """Same file, or the same bytes: one server may have been started from the build tree."""
-        exe = "/proc/%d/exe" % pid
-        try:
-            link = os.readlink(exe)
-            if link in self.copies or link in self.originals:
-                return True
-            st = os.stat(exe)
-            return any(st.st_size == os.path.getsize(copy) and filecmp.cmp(exe, copy, False)
-                       for copy in self.copies)
-        except OSError:
-            return False
-
     def servers(self):
-        """{pid: set of connection numbers, empty where the kernel does not tell them}."""
+        """{pid: set of connection numbers, empty where the kernel does not tell them}, of those that run the private copy:
+        a server that is not this run's may have the same bytes, or be that of the build tree."""
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             numbers = _fuse_connections(pid)
-            if numbers is not None and self._is_ours(pid):
+            if numbers is not None and _exe(pid) in self.copies:
                 found[pid] = numbers
         return found
 
@@ -127,10 +114,7 @@ class MountProgram:
                     os.kill(pid, sig)
                 except ProcessLookupError:
                     pass
-            for _ in range(20 if pids else 0):
-                if not any(_exe(pid) in self.copies for pid in pids):
-                    break
-                time.sleep(0.1)
+            wait_until(lambda: not any(_exe(pid) in self.copies for pid in pids), 10)  # noqa: B023, called at once
 
 
 def _exe(pid):

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deltas go through a registry by existing tools, and engines refuse them."""
+import contextlib
 import json
 import os
 import random
 import shutil
 import socket
 import subprocess
-import time
 
 import pytest
 
 import engine
+from waiting import wait_until
 
 BLOCK, SIZE, STEPS = 4096, 8 << 20, 3
 
@@ -38,14 +39,15 @@ def registry(base):
 
 def _wait_for(address, log):
     host, port = address.split(":")
-    for _ in range(100):
-        try:
+
+    def answers():
+        with contextlib.suppress(OSError):
             socket.create_connection((host, int(port)), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    with open(log) as f:
-        pytest.fail("no registry: " + f.read())
+            return True
+        return False
+    if not wait_until(answers, 60, 0.1):
+        with open(log) as f:
+            pytest.fail("no registry: " + f.read())
 
 
 @pytest.fixture

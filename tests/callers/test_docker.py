@@ -2,13 +2,13 @@
 """Docker's fuse-overlayfs graph driver, which finds the program by its name in PATH."""
 import os
 import signal
-import time
 
 import pytest
 
 from life import big_after, sum_big, zero_block
+from waiting import wait_until
 
-RESTART_TRIES = 100
+RESTART_S = 60
 
 
 @pytest.fixture
@@ -22,12 +22,8 @@ def dockerd(docker):
 
 
 def wait_until_running(docker, name):
-    for _ in range(RESTART_TRIES):
-        if docker.inspect(name, "{{.State.Running}}") == "true":
-            return
-        time.sleep(0.1)
-    raise AssertionError("%s was not started again: %s\n%s" % (
-        name, docker.inspect(name, "{{json .State}}"), docker.log_tail()))
+    assert wait_until(lambda: docker.inspect(name, "{{.State.Running}}") == "true", RESTART_S, 0.1), \
+        "%s was not started again: %s\n%s" % (name, docker.inspect(name, "{{json .State}}"), docker.log_tail())
 
 
 def test_driver_is_the_one_of_our_name(docker):
