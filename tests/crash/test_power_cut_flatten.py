@@ -47,7 +47,6 @@ def test_a_layer_that_is_being_flattened_shows_the_same(machine, veneer_bin, pic
     took = []
 
     def flatten(is_stopped):
-        time.sleep(0.05)
         start = time.monotonic()
         result = layers.flatten(veneer_bin, machine.upper, [machine.lower], "--quiet")
         took.append(time.monotonic() - start)

@@ -2,11 +2,11 @@
 """A mount that is made while something fails: it is there and right, or it is not there and one sentence says why."""
 import os
 import subprocess
-import time
 
 import snapshot
 import steps
 from support import linux
+from support.server import wait_until
 from support.shared import SharedServer
 from support.stack import Stack
 
@@ -14,7 +14,6 @@ _FALLBACK = "this mount gets a server of its own"
 # The line that libfuse prints itself, and not to the log, when it takes back a mount that it had no memory to begin with.
 _OF_LIBFUSE = "fuse: failed to unmount "
 _LIMIT_S = 30
-_END_S = 10
 
 
 def ensure(server, environment):
@@ -77,10 +76,7 @@ class Starting:
 
     def umount(self):
         linux.umount(str(self.stack.mnt))
-        end = time.monotonic() + _END_S
-        while self._serving():
-            assert time.monotonic() < end, "the server does not let go of the mount"
-            time.sleep(0.002)
+        assert wait_until(lambda: not self._serving()), "the server does not let go of the mount"
 
     def _serving(self):
         """Processes that still serve our mount."""
@@ -117,10 +113,7 @@ class Starting:
         return injected
 
     def _wait_unserved(self, what):
-        end = time.monotonic() + _END_S
-        while self._serving():
-            assert time.monotonic() < end, f"somebody serves what is not mounted: {what}"
-            time.sleep(0.002)
+        assert wait_until(lambda: not self._serving()), f"somebody serves what is not mounted: {what}"
 
     def abandon(self):
         """After a failure: nothing may stay mounted."""

@@ -13,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -24,6 +23,7 @@ from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
 from support.shared import child_of, kill, wait_for_death
+from waiting import wait_until_old
 
 _PASSTHROUGH = ["", "io=cached", "io=direct"]
 
@@ -63,7 +63,7 @@ def test_readers_of_a_file_that_was_copied_for_them_go_on(stack, shared):
     write_at(before.mount(stack, shared) / "f", b"NEW", 70_000)
     want[70_000:70_003] = b"NEW"
     linux.umount(before.mnt)
-    time.sleep(3)  # what was changed just now is not copied
+    wait_until_old(before.upper / "f", stack.lower() / "f")  # what was changed just now is not copied
     one, two = (Place(stack, name, [before.upper, stack.lower()]).mount(stack, shared) for name in ("one", "two"))
     with opened(one / "f", os.O_RDONLY) as fd:
         for k in range(300):
@@ -495,5 +495,4 @@ def test_a_server_that_is_told_to_go_is_not_started_again(stack, shared):
     linux.umount(m)
     os.kill(shared.pid, signal.SIGTERM)
     assert shared.process.wait(20) == 0
-    time.sleep(0.2)
-    assert child_of(shared.process.pid) is None
+    assert shared.log.count("starting it again") == 1

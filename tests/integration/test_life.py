@@ -167,14 +167,20 @@ def test_signals_under_load_lose_nothing_acknowledged(stack, veneer_bin):
     m = stack.mount()
     read, write = os.pipe()
     writers = [Child(append_until_it_fails, str(m / f"f{number}"), write) for number in range(4)]
+
+    def sizes():
+        uppers = [stack.upper / f"f{number}" for number in range(4)]
+        return [path.stat().st_size if path.exists() else 0 for path in uppers]
+
     os.close(write)
     begun = b""
     while len(begun) < 4:
         begun += os.read(read, 4 - len(begun))
-    time.sleep(0.3)
+    assert wait_until(lambda: min(sizes()) > len(start) + 1000)
     stack.server.signal()
     assert wait_until(lambda: not is_mounted(stack))
-    time.sleep(0.1)
+    before = sizes()
+    assert wait_until(lambda: all(now > then for now, then in zip(sizes(), before, strict=True)))
     stack.server.signal()
     assert_ended(stack)
     for writer in writers:

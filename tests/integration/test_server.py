@@ -19,6 +19,7 @@ from support.command import mount_points
 from support.content import MIB, blob
 from support.expect import fails_with, names_in, opened, read_at, write_at
 from support.places import Place
+from support.procfs import is_at_rest, is_blocked
 from support.server import wait_until
 from support.shared import SharedServer, child_of
 
@@ -181,7 +182,8 @@ def test_mounts_whose_lower_hangs_stop_no_other(stack, shared, slow_mounts, requ
     gate.signal(signal.SIGSTOP)
     try:
         hanging = [subprocess.Popen(["ls", mnt / f"d{k}"]) for mnt in slow for k in range(requests)]
-        time.sleep(1)
+        # what the server could do for them has been done
+        assert wait_until(lambda: all(is_blocked(process.pid) for process in hanging) and is_at_rest(shared.pid))
         for mnt in quick:
             assert subprocess.run(["cat", mnt / "f"], stdout=subprocess.PIPE, timeout=10).stdout == b"quick"
     finally:
@@ -415,7 +417,10 @@ def test_idle_server_leaves(stack, veneer_bin, watchdog):
     shared.ensure()
     place = Place(stack, "p")
     place.mount(stack, shared)
-    time.sleep(3.5)
+    # Another that began later and has no mount leaves in the meantime.
+    other = SharedServer(veneer_bin, stack.base / "other", watchdog, ["--idle", "3"])
+    other.ensure()
+    assert other.process.wait(20) == 0
     assert shared.process.poll() is None
     linux.umount(place.mnt)
     assert shared.process.wait(20) == 0

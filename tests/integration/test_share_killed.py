@@ -9,14 +9,15 @@ import os
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
 from support import linux, pagecache
 from support.content import MIB, blob
+from support.counters import Gained
 from support.expect import fails_with, names_in, opened, read_at, write_at
 from support.killer import Killer
+from support.procfs import is_blocked
 from support.server import wait_until
 from support.shared import kill, wait_for_death
 from support.siblings import Siblings
@@ -137,7 +138,7 @@ def test_what_is_closed_while_nobody_serves_is_unlocked(siblings):
             ending += [threading.Thread(target=os.close, args=(fd,)) for fd in fds]
             for thread in ending:
                 thread.start()
-            time.sleep(0.1)
+            assert wait_until(lambda: not any(thread.is_alive() and not is_blocked(thread.native_id) for thread in ending))
         finally:
             os.kill(supervisor, signal.SIGCONT)
         for thread in ending:
@@ -182,10 +183,16 @@ def test_files_of_a_mounts_own_stay_its_own(siblings):
     """The file is opened for writing before and written after: a later look-up must not give the shared inode."""
     lowers(siblings, **{f"f{k}": b"lower" for k in range(3)})
     a, b = siblings.shared("timeout=1"), siblings.shared("timeout=1")
+
+    def is_looked_up():
+        """After a second the kernel no longer knows the name."""
+        with Gained(siblings.server) as g:
+            assert _as_another(a / "f0") == b"lower"
+        return g["REQUESTS LOOKUP"] > 0
+
     with opened(a / "f0", os.O_RDWR) as first, opened(a / "f1", os.O_RDWR) as second:
         siblings.server.kill_server()
-        time.sleep(1.2)  # names are looked up again
-        assert _as_another(a / "f0") == b"lower"
+        assert wait_until(is_looked_up)
         os.pwrite(first, b"LOWER", 0)
         assert _as_another(a / "f0") == b"LOWER" and _as_another(b / "f0") == b"lower"
         siblings.server.kill_server()

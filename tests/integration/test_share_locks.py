@@ -16,20 +16,19 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from support import linux
 from support.child import Child, in_child
 from support.expect import fails_with, opened
+from support.procfs import is_blocked, waits_for_lock
 from support.server import stop_process, wait_until
 from test_share_pages import siblings  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 
 _FLOCK = "hhqqi4x"
-FLOCK_CALL = "32" if os.uname().machine == "aarch64" else "73"
 EXCLUSIVE, SHARED, NOW, FREE = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
 
 
@@ -155,7 +154,8 @@ def test_record_lock_for_reading_waits_for_who_writes(points):
                 record(fd, fcntl.F_RDLCK, fcntl.F_SETLKW)
 
         child = Child(wait)
-        assert not wait_until(lambda: os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT), 0.3)
+        assert wait_until(lambda: waits_for_lock(child.pid))
+        assert not record_is_free(a / "f") and waits_for_lock(child.pid)
         os.kill(holder, signal.SIGKILL)
         child.join()
 
@@ -252,8 +252,9 @@ def test_who_waits_is_served_or_interrupted(points):
     with opened(a / "f") as fd:
         fcntl.flock(fd, EXCLUSIVE)
         waiting = [subprocess.Popen(["flock", a / "f", "true"]) for _ in range(2)]
+        assert wait_until(lambda: all(waits_for_lock(p.pid) for p in waiting))
         assert subprocess.run(["flock", b / "f", "true"], timeout=20).returncode == 0
-        assert not wait_until(lambda: any(p.poll() is not None for p in waiting), 0.3)
+        assert all(waits_for_lock(p.pid) for p in waiting)
         waiting[0].send_signal(signal.SIGTERM)
         assert waiting[0].wait(10) == -signal.SIGTERM
         fcntl.flock(fd, FREE)
@@ -271,18 +272,13 @@ def test_many_who_wait_in_one_mount_hold_up_nobody_in_another(points):
     with opened(a / "f") as held:
         fcntl.flock(held, EXCLUSIVE)
         waiting = [Child(wait) for _ in range(80)]
-        assert wait_until(lambda: all(_is_in_flock(child.pid) for child in waiting), 20)
+        assert wait_until(lambda: all(waits_for_lock(child.pid) for child in waiting), 20)
         for _ in range(50):
             assert flock_is_free(b / "f")
-        assert all(_is_in_flock(child.pid) for child in waiting)
+        assert all(waits_for_lock(child.pid) for child in waiting)
         fcntl.flock(held, FREE)
         for child in waiting:
             child.join()
-
-
-def _is_in_flock(pid):
-    with open(f"/proc/{pid}/syscall", encoding="ascii") as f:
-        return f.read().split()[0] == FLOCK_CALL
 
 
 def test_signals_that_come_with_the_request(points):
@@ -523,11 +519,11 @@ def _exchange_while_nobody_serves(point, server):
     try:
         for thread in threads:
             thread.start()
-        assert wait_until(lambda: all(_is_in_flock(thread.native_id) for thread in threads), 10)
+        assert wait_until(lambda: all(waits_for_lock(thread.native_id) for thread in threads), 10)
         for fd in fds:
             os.dup2(epoll.fileno(), fd)
         waiter.start()
-        time.sleep(0.3)
+        assert wait_until(lambda: waiter.native_id and is_blocked(waiter.native_id))
     finally:
         os.kill(server, signal.SIGCONT)
     for thread in [*threads, waiter]:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import mmap
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -21,8 +22,10 @@ import pytest
 from support import linux, pagecache, treestate
 from support.child import Child
 from support.expect import fails_with, opened, read_at, write_at
+from support.procfs import waits_for_lock
 from support.server import MountFailed, unmount, wait_until
 from support.siblings import Siblings
+from waiting import wait_for_tick
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 
@@ -153,11 +156,17 @@ def test_no_start_is_learned(siblings):
     linux.umount(point)
     assert wait_until(lambda: siblings.count() == 0)
 
-    def is_known():
+    def is_known(layer):
         said = subprocess.run([siblings.program, "profile", "--state", os.environ["VENEER_STATE_DIR"], "list"],
                               capture_output=True, text=True)
-        return str(siblings.lower) in said.stdout
-    assert not wait_until(is_known, 1)
+        return str(layer) in said.stdout
+    # A later start of another layer is known by then.
+    other = siblings.directory("other")
+    (other / "f").write_bytes(pattern(MIB))
+    learning = siblings.mount("prefetch=read", "prefetch_window=1", lowers=[other])
+    assert (pathlib.Path(learning.mnt) / "f").read_bytes() == pattern(MIB)
+    linux.umount(learning.mnt)
+    assert wait_until(lambda: is_known(other)) and not is_known(siblings.lower)
 
 
 # ---- nobody sees what others change ----
@@ -240,8 +249,7 @@ def test_every_change_in_two_mounts_is_that_of_two_separate_ones(siblings, is_kn
             path.write_bytes(pattern(10_000))
             os.setxattr(path, "user.old", b"1")
     began_ns = time.time_ns()
-    # the clock of the file system stands still for some milliseconds
-    time.sleep(0.05)
+    wait_for_tick(siblings.base)
     unchanged = _seen(siblings.lower, began_ns)
     shared = siblings.shared(), siblings.shared()
     separate = siblings.mount("io=cached").mnt, siblings.mount("io=cached").mnt
@@ -526,7 +534,10 @@ def test_who_waits_for_a_lock_gets_it_or_is_interrupted(siblings):
     with opened(a / "f", os.O_RDWR) as one:
         fcntl.flock(one, fcntl.LOCK_EX)
         waiting = [subprocess.Popen(["flock", a / "f", "true"]) for _ in range(2)]
-        assert not wait_until(lambda: any(p.poll() is not None for p in waiting), 0.3)
+        assert wait_until(lambda: all(waits_for_lock(p.pid) for p in waiting))
+        with opened(a / "f") as other, fails_with(errno.EWOULDBLOCK):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert all(waits_for_lock(p.pid) for p in waiting)
         waiting[0].send_signal(signal.SIGTERM)
         assert waiting[0].wait(10) == -signal.SIGTERM
         fcntl.flock(one, fcntl.LOCK_UN)
@@ -599,13 +610,20 @@ def test_an_upper_is_free_for_the_next_mount_at_once(siblings):
         linux.umount(point)
 
 
+def _let_one_go(siblings):
+    """By then the server has looked for a mount that was unmounted before."""
+    n = siblings.count()
+    linux.umount(siblings.shared(name="let go"))
+    assert wait_until(lambda: siblings.count() == n)
+
+
 def test_what_is_open_in_a_detached_mount_goes_on(siblings):
     (siblings.lower / "f").write_bytes(b"lower")
     a, b = siblings.shared(), siblings.shared()
     with opened(a / "own", os.O_RDWR | os.O_CREAT) as own, opened(a / "f") as lower, opened(a, os.O_RDONLY) as top:
         linux.umount(a, linux.MNT_DETACH)
         # it is looked for, not found, and has users
-        assert not wait_until(lambda: siblings.count() == 1, 1.5)
+        _let_one_go(siblings)
         os.pwrite(own, b"late", 0)
         assert os.pread(lower, 5, 0) == b"lower" and sorted(os.listdir(top)) == ["f", "own"]
         fd = os.open("f", os.O_RDWR, dir_fd=top)
@@ -637,7 +655,7 @@ def test_a_copy_in_another_mount_namespace_keeps_it(siblings):
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"\n"
         linux.umount(a)
-        assert not wait_until(lambda: siblings.count() == 1, 1)
+        _let_one_go(siblings)
         assert other.communicate(b"\n", timeout=20)[0] == b"lowermore\n"
     assert wait_until(lambda: siblings.count() == 1)
 
@@ -649,7 +667,7 @@ def test_a_bind_mount_of_a_part_keeps_it(siblings):
     siblings.shared()
     linux.mount(a / "d", elsewhere, flags=linux.MS_BIND)
     linux.umount(a)
-    assert not wait_until(lambda: siblings.count() == 1, 1)
+    _let_one_go(siblings)
     (elsewhere / "f").write_bytes(b"changed")
     linux.umount(elsewhere)
     assert wait_until(lambda: siblings.count() == 1)
@@ -659,9 +677,9 @@ def test_a_bind_mount_of_a_part_keeps_it(siblings):
 def test_a_server_that_is_told_twice_to_go_ends_them(siblings):
     a = siblings.shared()
     siblings.shared()
-    for _ in range(2):
+    for said in ("told to end", "told again to end"):
         siblings.server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        assert wait_until(lambda: said in siblings.server.log)
     siblings.server.process.wait(20)
     siblings.server.process = None
     with fails_with(errno.ENOTCONN, errno.ECONNABORTED):

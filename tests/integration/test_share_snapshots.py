@@ -17,6 +17,7 @@ import pytest
 from support import pagecache, treestate
 from support.content import MIB, blob
 from support.expect import opened, write_at
+from support.procfs import waits_for_lock
 from support.server import wait_until
 from support.siblings import Siblings
 from support.snapshots import BRANCHES, change, fill
@@ -241,7 +242,7 @@ def test_locks_and_those_who_wait_for_them_go_on(siblings, call):
         fcntl.flock(common, fcntl.LOCK_EX)
         fcntl.flock(own, fcntl.LOCK_EX)
         waiting = [subprocess.Popen(["flock", a / name, "true"]) for name in ("f", "own", "f")]
-        assert not wait_until(lambda: any(p.poll() is not None for p in waiting), 0.2)
+        assert wait_until(lambda: all(waits_for_lock(p.pid) for p in waiting))
         for _ in range(3):
             call("snapshot", a)
             assert not flock_is_free(a / "f") and not flock_is_free(a / "own") and flock_is_free(b / "f")

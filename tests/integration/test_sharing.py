@@ -8,13 +8,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from support import linux, syscount
 from support.server import SharedMount, wait_until
 from support.shared import SharedServer
+from waiting import wait_for_tick
 
 _LOOKS = {"openat", "openat2", "open_by_handle_at", "getdents64", "newfstatat", "fstat", "statx", "readlinkat",
           "getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr", "getxattrat", "listxattrat",
@@ -222,7 +222,7 @@ def test_sharing_a_new_mount_shows_what_was_changed_before(siblings, change, kee
     if keeps == "kept":
         assert first.stop() is None
         assert siblings.counters()["IMAGES KEPT"] == 1
-    time.sleep(0.01)	# a tick of the file system's clock: the change can be seen
+    wait_for_tick(siblings.base)
     before = state_of(low)
     _CHANGES[change](low)
     assert state_of(low) != before

@@ -18,6 +18,7 @@ import pytest
 from support import linux
 from support.content import blob
 from support.expect import read_at, write_at
+from support.procfs import state_of
 from support.server import escape, stop_process, wait_until
 from support.shared import child_of
 
@@ -402,7 +403,7 @@ def test_a_mount_that_no_longer_answers_is_named_like_any_other(one):
     stop_process(child_of(server.process.pid))
     try:
         asking = subprocess.Popen([server.program, "stats", mnt], env=server.env, stdout=subprocess.PIPE, text=True)
-        time.sleep(0.2)
+        assert wait_until(lambda: state_of(asking.pid) == "S")
     finally:
         os.kill(child_of(server.process.pid), signal.SIGCONT)
     assert asking.communicate(timeout=20)[0].startswith(f"{mnt}: ")

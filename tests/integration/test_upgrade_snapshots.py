@@ -11,6 +11,7 @@ import pytest
 from support import linux, treestate
 from support.content import KIB, blob
 from support.expect import opened, write_at
+from support.server import wait_until
 from support.snapshots import BRANCHES, Snapshots, change, looks, seen
 from test_killed_server import Worker, data_changes, name_changes
 from test_upgrade import kill_server_of, upgraded
@@ -70,10 +71,8 @@ def at_work(m):
 def get_on(workers):
     """Each has seen that its changes hold, after what was done."""
     for worker in workers:
-        steps, end = worker.steps, time.monotonic() + 60
-        while not worker.error and worker.steps < steps + 2:
-            assert time.monotonic() < end, "it hangs"
-            time.sleep(0.002)
+        steps = worker.steps
+        assert wait_until(lambda w=worker, s=steps: w.error or w.steps >= s + 2, 60), "it hangs"
         assert not worker.error, worker.error
 
 

@@ -9,6 +9,7 @@ import pytest
 from support.content import BLOCK, MIB, blob
 from support.counters import Gained
 from support.expect import opened
+from waiting import wait_for_tick
 
 pytestmark = pytest.mark.unshared("share=pages keeps no changed pages")
 _KEEPS = "io=cached", "writeback=on"
@@ -49,7 +50,7 @@ def test_a_time_that_was_seen_stays(stack, ends_by):
         os.pwrite(fd, b"new", 100)
         seen = os.fstat(fd).st_mtime_ns
         assert seen > 10**18
-        time.sleep(0.3)
+        wait_for_tick(stack.base)
         if ends_by == "fsync":
             os.fsync(fd)
     stack.remount(*_KEEPS)

@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -175,7 +174,7 @@ def test_a_device_that_dies(base, server, disk, what):
     os.sync()
     _mount(server, lower, upper, work, mnt)
     with _busy(mnt), _busy(mnt) as second:
-        time.sleep(0.5)
+        assert wait_until(lambda: (mnt / "n12").exists(), _PATIENCE_S)
         disk.made[0].die()
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("1", encoding="ascii")
         # an answer comes, be it an error or what is in memory

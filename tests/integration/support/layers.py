@@ -6,10 +6,9 @@ import os
 import shutil
 import stat
 import subprocess
-import time
 
 from . import linux
-from .server import escape
+from .server import escape, wait_until
 
 FUSE_OVERLAYFS = "/usr/bin/fuse-overlayfs"
 
@@ -101,10 +100,7 @@ def fuse_overlayfs_mount(layers, target):
     process = subprocess.Popen([FUSE_OVERLAYFS, "-f", "-o", lowers, str(target)],
                                stdin=subprocess.DEVNULL)
     try:
-        for _ in range(2000):
-            if os.path.ismount(target) or process.poll() is not None:
-                break
-            time.sleep(0.005)
+        wait_until(lambda: os.path.ismount(target) or process.poll() is not None)
         assert os.path.ismount(target), "fuse-overlayfs did not mount"
         yield target
     finally:

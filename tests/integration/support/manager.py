@@ -11,6 +11,7 @@ import time
 
 from . import linux
 from .child import Child
+from .server import wait_until
 
 SYSTEMD = "/lib/systemd/systemd"
 UNITS = pathlib.Path(__file__).resolve().parents[3] / "contrib" / "systemd"
@@ -67,10 +68,11 @@ class Manager:
         with open(base / "messages", "wb") as log:
             self.process = subprocess.Popen([SYSTEMD, "--user", "--unit=basic.target"], env=self.env, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
-        end = time.monotonic() + 20
-        while self.run("is-active", "basic.target", check=False).stdout.strip() != "active":
-            assert time.monotonic() < end and self.process.poll() is None, (base / "messages").read_text()
-            time.sleep(0.05)
+        wait_until(lambda: self._is_active() or self.process.poll() is not None, 60, 0.05)
+        assert self._is_active(), (base / "messages").read_text()
+
+    def _is_active(self):
+        return self.run("is-active", "basic.target", check=False).stdout.strip() == "active"
 
     def run(self, *arguments, check=True):
         result = subprocess.run(["systemctl", "--user", "--no-pager", *arguments], env=self.env, capture_output=True, text=True,

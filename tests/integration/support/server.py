@@ -5,7 +5,8 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
+
+from waiting import wait_until
 
 from . import linux
 
@@ -50,16 +51,6 @@ class MountFailed(Exception):
     def __init__(self, code, log):
         super().__init__(f"mount program ended with {code}: {log.strip()!r}")
         self.code, self.log = code, log
-
-
-def wait_until(condition, limit_s=30.0, step_s=0.002):
-    """False: not within the limit, which is for a machine that has other things to do, too."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(step_s)
-    return True
 
 
 def _is_stopped(pid):

@@ -5,9 +5,11 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
+
+from waiting import wait_until
 
 from . import wire
+from .procfs import state_of
 
 _LIMIT_S = 120
 
@@ -38,18 +40,13 @@ def kill(pid):
 
 def wait_for_death(pid, limit_s=30):
     """Of somebody else's child: until then it has open what it had, its socket too."""
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
+    def is_dead():
         try:
-            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
-                is_dead = f.read().rpartition(")")[2].split()[0] == "Z"
             # the first thread is dead before the others are
-            if is_dead and os.listdir(f"/proc/{pid}/task") == [str(pid)]:
-                return
+            return state_of(pid) in "XZ" and os.listdir(f"/proc/{pid}/task") == [str(pid)]
         except OSError:
-            return
-        time.sleep(0.002)
-    raise AssertionError(f"process {pid} does not die")
+            return True
+    assert wait_until(is_dead, limit_s), f"process {pid} does not die"
 
 
 class SharedServer:
@@ -75,17 +72,15 @@ class SharedServer:
                                             stdout=log, stderr=log, env={**env, **self.environment},
                                             start_new_session=True)
         self.watch()
-        end = time.monotonic() + 20
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                with wire.Client(self.directory) as client:
-                    # one that is dying may still answer
-                    if client.ping()[0] in (self.process.pid, child_of(self.process.pid)):
-                        self.watch()
-                        return
-            except OSError:
-                time.sleep(0.01)
-        raise AssertionError(f"the server did not start:\n{self.log}")
+        wait_until(lambda: self._answers() or self.process.poll() is not None)
+        assert self.process.poll() is None and self._answers(), f"the server did not start:\n{self.log}"
+        self.watch()
+
+    def _answers(self):
+        with contextlib.suppress(OSError), self.client() as client:
+            # one that is dying may still answer
+            return client.ping()[0] in (self.process.pid, child_of(self.process.pid))
+        return False
 
     def watch(self):
         if self.watchdog:
@@ -109,15 +104,14 @@ class SharedServer:
         pid = self.pid
         start = _start_of(pid)
         kill(pid)
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
+
+        def is_another():
             with contextlib.suppress(OSError), self.client() as client:
                 # test_peers has the kernel give numbers again
-                if client.ping()[0] != pid or _start_of(pid) not in (None, start):
-                    self.watch()
-                    return
-            time.sleep(0.002)
-        raise AssertionError(f"no other server than {pid}:\n{self.log}\n{self._threads(pid)}")
+                return client.ping()[0] != pid or _start_of(pid) not in (None, start)
+            return False
+        assert wait_until(is_another), f"no other server than {pid}:\n{self.log}\n{self._threads(pid)}"
+        self.watch()
 
     def _threads(self, pid):
         """Of the server, and of its supervisor: what each thread waits in."""

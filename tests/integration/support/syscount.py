@@ -6,9 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
+
+from .procfs import is_at_rest
+from .server import wait_until
 
 _WAITING = {"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosleep",
             "restart_syscall", "sched_yield", "nanosleep", "rt_sigtimedwait"}
@@ -28,10 +30,11 @@ def _attach(pid, table, *options):
     return tracer
 
 
-def _during(tracer, action):
+def _during(pid, tracer, action):
     try:
         action()
-        time.sleep(0.02)
+        # An answer is not the last call of the thread that gives it.
+        wait_until(lambda: is_at_rest(pid))
     finally:
         tracer.send_signal(signal.SIGINT)
         tracer.communicate()
@@ -50,7 +53,7 @@ def slow(pid, name, seconds):
 
 def counted_but(ignored, pid, action, table):
     """The number of calls by name during action(), but for those with this in their arguments."""
-    _during(_attach(pid, table), action)
+    _during(pid, _attach(pid, table), action)
     counts = {}
     for line in table.read_text(errors="replace").splitlines():
         found = re.match(r"\d+\s+(\w+)\(", line)
@@ -61,7 +64,7 @@ def counted_but(ignored, pid, action, table):
 
 def counted(pid, action, table):
     """The number of calls by name that process pid makes during action()."""
-    _during(_attach(pid, table, "-c"), action)
+    _during(pid, _attach(pid, table, "-c"), action)
     counts = {}
     for line in table.read_text().splitlines():
         found = re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", line)
