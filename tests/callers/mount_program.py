@@ -114,7 +114,7 @@ class MountProgram:
                     os.kill(pid, sig)
                 except ProcessLookupError:
                     pass
-            wait_until(lambda: not any(_exe(pid) in self.copies for pid in pids), 10)  # noqa: B023, called at once
+            wait_until(lambda: not any(_exe(pid) in self.copies for pid in pids), 10)
 
 
 def _exe(pid):

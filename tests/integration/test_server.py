@@ -20,7 +20,7 @@ from support.content import MIB, blob
 from support.expect import fails_with, names_in, opened, read_at, write_at
 from support.places import Place
 from support.procfs import is_at_rest, is_blocked
-from support.server import wait_until
+from support.server import stop_process, wait_until
 from support.shared import SharedServer, child_of
 
 
@@ -179,7 +179,7 @@ def test_mounts_whose_lower_hangs_stop_no_other(stack, shared, slow_mounts, requ
     quick = [Place(stack, f"quick{k}", [stack.base / "quick"]).mount(stack, shared) for k in range(3)]
     for mnt in slow:
         os.listdir(mnt)
-    gate.signal(signal.SIGSTOP)
+    stop_process(gate.pid)
     try:
         hanging = [subprocess.Popen(["ls", mnt / f"d{k}"]) for mnt in slow for k in range(requests)]
         # what the server could do for them has been done
@@ -187,7 +187,7 @@ def test_mounts_whose_lower_hangs_stop_no_other(stack, shared, slow_mounts, requ
         for mnt in quick:
             assert subprocess.run(["cat", mnt / "f"], stdout=subprocess.PIPE, timeout=10).stdout == b"quick"
     finally:
-        gate.signal(signal.SIGCONT)
+        os.kill(gate.pid, signal.SIGCONT)
     assert [process.wait(20) for process in hanging] == [0] * len(hanging)
     for mnt in slow + quick:
         linux.umount(mnt)
