@@ -385,6 +385,7 @@ def test_deaths_meanwhile(stack, shared, options):
     change(s.m)
     s.take("one")
     first, chance, done = looks(s), random.Random(0), {True: 0, False: 0}
+    limit_s = 0.03  # as long as one takes: it depends on what else the machine does
     for k in range(20):
         write_at(s.m / "big", b"%04d" % k, 100_000)
         (s.m / "later").write_text(str(k))
@@ -394,11 +395,12 @@ def test_deaths_meanwhile(stack, shared, options):
         with opened(s.m / "big", os.O_RDWR) as fd, opened(s.m / "later", os.O_RDWR) as later:
             going = threading.Thread(target=s.call, args=("--keep", f"k{k}", s.m, "one"), kwargs={"command": "rollback"})
             going.start()
-            time.sleep(chance.random() * 0.03)
+            time.sleep(chance.random() * limit_s)
             shared.kill_server()
             going.join()
             now = looks(s)
             assert now in (before, first)
+            limit_s *= 0.8 if now == first else 1.25
             os.pwrite(later, b"more", 4)
             assert os.pread(later, 99, 0) == b"%d" % k + bytes(4 - len(str(k))) + b"more"
             assert os.pread(fd, 4, 100_000) == b"%04d" % k
