@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One server for many mounts: how it is found and started, what it holds, how it ends, and that mounts do not feel
 each other."""
+import contextlib
 import errno
 import os
 import re
@@ -433,7 +434,8 @@ def test_mounts_come_while_servers_leave(stack, veneer_bin, watchdog):
     shared = SharedServer(veneer_bin, stack.base / "run", watchdog, ["--idle", "0"])
     for _ in range(30):
         place.mount(stack, shared)
-        with shared.client() as client:
+        # One that took the mount before it read the signal of the last round leaves already, and has no socket.
+        with contextlib.suppress(OSError), shared.client() as client:
             os.kill(client.ping()[0], signal.SIGTERM)
         linux.umount(place.mnt)
 

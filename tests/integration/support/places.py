@@ -3,6 +3,8 @@
 import os
 import subprocess
 
+from .shared import SharedServer
+
 
 class Place:
     """Directories of one mount, beside those of others."""
@@ -25,6 +27,9 @@ class Place:
                               env={**os.environ, **shared.environment}, timeout=60, **keywords)
 
     def mount(self, stack, shared, *more, **keywords):
+        # A test that mounts goes on: the server's time begins anew.
+        if isinstance(shared, SharedServer):
+            shared.watch()
         result = self.run(stack, shared, *more, **keywords)
         assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), result
         return self.mnt

@@ -83,7 +83,7 @@ class SharedServer:
         return False
 
     def watch(self):
-        if self.watchdog:
+        if self.watchdog and self.process and self.process.poll() is None:
             for pid in filter(None, (self.process.pid, child_of(self.process.pid))):
                 self.watchdog.watch(pid, _LIMIT_S)
                 self._watched.add(pid)
