@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from support.counters import Gained, counters
 from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m, settle  # noqa: F401
 from support.server import wait_until
+from waiting import wait_until_old
 
 pytestmark = [NEEDS_ROOT, pytest.mark.writethrough("files are passed through here")]
 
@@ -231,26 +231,30 @@ def test_a_partial_file_that_is_read_from_end_to_end_gets_none(stack, m):
 def _freeze_partial(stack, m):
     """The partial file is a lower layer's; what was changed just now is not copied."""
     want = _make_partial(m)
-    stack.freeze()
-    time.sleep(3)
+    wait_until_old(stack.freeze() / "large", *(path for lower in stack.lowers for path in lower.glob("large")))
     return want
 
 
-def _flat(stack):
-    """What the server has copied of lower files, also for other mounts: files and bytes."""
-    found = counters(stack.server)
-    return found["FLAT FILES"], found["FLAT BYTES"]
+class _Flat:
+    """flat("FILES") is how many the server, which may be that of all tests, has copied since."""
+
+    def __init__(self, server):
+        self.server, self.before = server, counters(server)
+
+    def __call__(self, what):
+        return counters(self.server)[f"FLAT {what}"] - self.before[f"FLAT {what}"]
 
 
 @pytest.mark.unshared(NOTHING_PASSES)
 def test_a_lower_partial_file_that_is_read_much_is_copied_for_all_mounts(stack, m):
     want = _freeze_partial(stack, m)
     m = stack.mount("io=passthrough")
-    files, size = _flat(stack)
+    flat = _Flat(stack.server)
     with opened(m / "large") as held:
         for _ in range(4):
             os.pread(held, LARGE, 0)
-        assert wait_until(lambda: _flat(stack) == (files + 1, size + LARGE), 60, 0.05)
+        assert wait_until(lambda: flat("FILES") == 1, 60, 0.05)
+        assert flat("BYTES") == LARGE
         # What is open goes on, and so does the way of the next open.
         assert os.pread(held, LARGE, 0) == want
         with Gained(stack.server) as g, opened(m / "large") as fd:
@@ -270,9 +274,9 @@ def test_a_lower_partial_file_that_is_read_much_is_copied_for_all_mounts(stack, 
 def test_a_copied_lower_file_can_be_written(stack, m):
     want = _freeze_partial(stack, m)
     m = stack.mount("io=passthrough")
-    files, _ = _flat(stack)
+    flat = _Flat(stack.server)
     _read_at_random(m / "large")
-    assert wait_until(lambda: _flat(stack)[0] == files + 1, 60, 0.05)
+    assert wait_until(lambda: flat("FILES") == 1, 60, 0.05)
     settle()
     with opened(m / "large") as reader:
         assert os.pread(reader, LARGE, 0) == want
@@ -289,11 +293,11 @@ def test_a_copied_lower_file_can_be_written(stack, m):
 def test_a_lower_partial_file_is_not_copied_where_that_is_not_wanted(stack, m, option):
     want = _freeze_partial(stack, m)
     m = stack.mount("io=passthrough", option)
-    before = _flat(stack)
+    flat = _Flat(stack.server)
     for _ in range(3):
         _read_at_random(m / "large")
     assert (m / "large").read_bytes() == want
-    assert _flat(stack) == before
+    assert flat("BYTES") == 0
 
 
 @pytest.mark.unshared(NOTHING_PASSES)
@@ -303,10 +307,10 @@ def test_a_lower_database_is_copied_only_where_readers_follow_no_writer(stack, m
     want = _freeze_partial(stack, m)
     want[:16] = b"SQLite format 3\0"
     m = stack.mount("io=passthrough", *options)
-    before = _flat(stack)
+    flat = _Flat(stack.server)
     for _ in range(2):
         _read_at_random(m / "large")
-    assert wait_until(lambda: _flat(stack) != before, 60 if is_copied else 1, 0.05) == is_copied
+    assert wait_until(lambda: flat("FILES") == 1, 60 if is_copied else 1, 0.05) == is_copied
     assert (m / "large").read_bytes() == want
 
 
@@ -314,12 +318,12 @@ def test_a_lower_database_is_copied_only_where_readers_follow_no_writer(stack, m
 def test_programs_that_write_bring_about_no_copy(stack, m):
     want = _freeze_partial(stack, m)
     m = stack.mount("io=passthrough")
-    before = _flat(stack)
+    flat = _Flat(stack.server)
     with opened(m / "large", os.O_RDWR) as fd:
         for _ in range(20):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             assert os.pread(fd, LARGE, 0) == want
-    assert _flat(stack) == before
+    assert flat("BYTES") == 0
 
 
 @pytest.mark.parametrize("first", ["read", "read at random"])
