@@ -19,6 +19,7 @@ usage()
 	  lint         the rules of the house that a program can check, and that it sees each violation
 	  minimal      a build by clang without the optional parts: unit tests, what a mount does beside them, Podman
 	  unit         the modules by themselves, and every fuzzer's corpus
+	  sim          the core of the server against a made-up disk and kernel: seeds for 45 s, and planted faults
 	  arm64        a build for arm64, and the tests of formats and block copies in an emulator
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
@@ -228,6 +229,11 @@ test_unit()
 # Without the optional parts. What a mount does beside them, in its default mode and under Podman. By clang, so that it sees the
 # unit tests and main as well; the part fuzz has it compile the optional parts.
 MINIMAL_FILES=(copy_on_write hard_links layers rename truncate unlink whiteout write xattr)
+
+test_sim()
+{
+	build_plain && meson_part sim sim build
+}
 
 # Behaviour that privileges change; the others run as root. What takes long by itself is in tests/integration/not_core.txt.
 CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layers posix_table acl copy_reference)
@@ -497,7 +503,7 @@ test_slow()
 BESIDE=("asan" "lint minimal callers server howto crash fault soak install")
 
 CORE_PARTS=(lint unit core)
-FULL_PARTS=(lint unit minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
+FULL_PARTS=(lint unit sim minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
 # All that this run does.
 PARTS=()
 
