@@ -188,8 +188,10 @@ def test_times_set_after_a_mapped_store_stay(stack):
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
             view[5000:5003] = b"new"
             os.utime(fd, (10**9, 10**9))
-    in_child(change)
-    assert path.stat().st_mtime == 10**9
+    # A busy kernel may write a page out before the times are set.
+    for _ in range(5):
+        in_child(change)
+        assert path.stat().st_mtime == 10**9
 
 
 @pytest.mark.parametrize("origin", _ORIGINS)
