@@ -536,7 +536,8 @@ static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads
 	fd_cache_drop(&src->fd);
 	open_really = src->open;
 	src->open = open_slowly;
-	n_pinning = pinning[0] = pinning[1] = 0;
+	n_pinning = 0;
+	pinning[0] = pinning[1] = 0;
 	n_opened = 0;
 	for (unsigned k = 0; k < 2; k++)
 		assert_int_equal(pthread_create(&threads[k], NULL, pin, src), 0);
