@@ -359,7 +359,7 @@ def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(sta
         write_at(hang, b"1", 0)
         writer = threading.Thread(target=write, args=[m / f"f{k}"], daemon=True)
         writer.start()
-        assert wait_until(lambda: hang.read_bytes() == b"2", LIMIT_S)
+        assert wait_until(lambda: hang.read_bytes()[:1] == b"2", LIMIT_S)
         shared.kill_server()
         writer.join(LIMIT_S)
         assert failures == [errno.ECONNABORTED] * (k + 1)
@@ -661,7 +661,7 @@ def test_a_server_dies_while_it_waits_for_what_only_it_can_answer(stack, hang, s
         seeker = threading.Thread(target=lambda: found.append(os.lseek(fd, MIB, os.SEEK_DATA)), daemon=True)
         found = []
         seeker.start()
-        assert wait_until(lambda: hang.read_bytes() == b"2", LIMIT_S)
+        assert wait_until(lambda: hang.read_bytes()[:1] == b"2", LIMIT_S)
         shared.kill_server()
         seeker.join(LIMIT_S)
         assert found == [MIB + BLOCK]
