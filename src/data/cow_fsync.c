@@ -65,10 +65,16 @@ static int sync_inode(struct union_fs *t, struct inode *i, bool data_only)
 	return r;
 }
 
+/* fdatasync(2) of a file whose blocks have their place waits for no name: a copy that was made just
+ * now could lose its own to a power cut, and what is synced with it. So the first sync that a
+ * program asks for is a whole one. */
 int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 {
-	int r = sync_inode(t, i, data_only), error = atomic_exchange(&i->sync_error, 0);
+	const bool has_upper = i->has_upper, is_whole = !data_only || !i->is_name_synced;
+	int r = sync_inode(t, i, !is_whole), error = atomic_exchange(&i->sync_error, 0);
 
+	if (r == 0 && has_upper && is_whole)
+		i->is_name_synced = true;
 	return r ?: error;
 }
 

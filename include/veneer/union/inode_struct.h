@@ -92,6 +92,7 @@ struct inode {
 	_Atomic bool shuns_backing; /* about to become partial: no open is passed through */
 	/* partial files: an fsync came after the last block became own; a hint, needs no lock */
 	_Atomic bool is_synced;
+	_Atomic bool is_name_synced; /* by this server, for a program (cow_fsync) */
 	_Atomic uint32_t nwrites; /* partial files: write requests; wraps */
 	/* partial files: the upper file is at least this long; a hint that a truncation lowers
 	 * first (cow_truncate) */

@@ -324,6 +324,42 @@ ssize_t pwrite(int fd, const void *p, size_t len, off_t off)
 	return -1;
 }
 
+static _Thread_local unsigned n_fsync, n_fdatasync;
+
+int fsync(int fd)
+{
+	n_fsync++;
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+	n_fdatasync++;
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+static void test_cow__first_sync_of_a_copy_is_one_of_its_name(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BYTES, 1);
+	struct inode *i;
+
+	tree_mount(d, "cow=copy");
+	i = tree_get(d, "f");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 100), 0);
+	n_fsync = n_fdatasync = 0;
+	assert_int_equal(cow_fsync_unasked(d->t, i), 0);
+	assert_int_equal(n_fsync, 0);
+	assert_int_equal(cow_fsync(d->t, i, true), 0);
+	assert_int_equal(n_fsync, 1);
+	assert_int_equal(n_fdatasync, 1);
+	assert_int_equal(cow_fsync(d->t, i, true), 0);
+	assert_int_equal(n_fsync, 1);
+	assert_int_equal(n_fdatasync, 2);
+	tree_forget(d, i);
+	free(data);
+}
+
 static void test_cow__write_in_place_that_finds_no_room_is_an_error(void **state)
 {
 	struct file f = open_file(*state, BYTES);
@@ -368,6 +404,7 @@ int main(void)
 		row(test_cow__siblings_over_one_lower_file_do_not_see_each_other),
 		row(test_cow__synced_file_has_nothing_pending),
 		row(test_cow__what_an_unasked_sync_lost_the_next_fsync_tells),
+		row(test_cow__first_sync_of_a_copy_is_one_of_its_name),
 		row(test_cow__write_in_place_that_finds_no_room_is_an_error),
 	};
 
