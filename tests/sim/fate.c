@@ -10,7 +10,7 @@
 enum fate_plant fate_planted;
 const char *const fate_plant_names[FATE_PLANTS] = {
 	"none",	     "hole",	 "growth", "commit", "unwritten", "name-sync",
-	"data-sync", "map-sync", "twice",  "again",  "open",
+	"data-sync", "map-sync", "twice",  "again",  "open",	  "name",
 };
 
 static __attribute__((noreturn)) void end(enum sim_end how, const char *name)

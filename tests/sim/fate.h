@@ -54,6 +54,7 @@ enum fate_plant {
 	FATE_PLANT_TWICE,
 	FATE_PLANT_AGAIN,
 	FATE_PLANT_OPEN,
+	FATE_PLANT_NAME,
 	FATE_PLANTS,
 };
 extern enum fate_plant fate_planted;

@@ -126,7 +126,7 @@ void life_make_world(uint64_t seed)
 	sim->fate.is_away = true;
 	sim->has_true_extents = dice_once_in(&dice, 2);
 	sim->is_about = (enum sim_about)dice_below(&dice, 3);
-	if (dice_once_in(&dice, 8))
+	if (dice_once_in(&dice, 5))
 		strcpy(sim->options, ",cow=copy");
 	sim->intents = arena_alloc(intent_log_area_bytes());
 	sim->slots_fd = sim->names_fd = -1;

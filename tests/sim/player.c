@@ -605,7 +605,7 @@ static void sync_path(struct play *p, const char *path, const char *what)
 
 	r.is_last = true;
 	r.is_dir = history_at(p->h, path)->kind == HISTORY_DIR;
-	r.flags = !r.is_dir && dice_once_in(&p->dice, 4);
+	r.flags = !r.is_dir && dice_once_in(&p->dice, 3);
 	n = (int)request_do(p->m, &r);
 	if (n == 0)
 		player_synced(&r);

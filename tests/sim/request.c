@@ -212,6 +212,8 @@ static int64_t change_inode(const struct doing *d)
 
 	if (!i)
 		return -EIO;
+	if (r->kind == REQUEST_SYNC && fate_planted == FATE_PLANT_NAME)
+		i->is_name_synced = true;
 	if (r->kind == REQUEST_SYNC)
 		return r->is_dir ? sync_dir(d, i) : cow_fsync(d->t, i, r->flags);
 	attr_change_begin(d->t, i, d->m->key, r->unique);
