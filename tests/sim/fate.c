@@ -13,6 +13,14 @@ const char *const fate_plant_names[FATE_PLANTS] = {
 	"data-sync", "map-sync", "twice",  "again",  "open",	  "name",
 };
 
+const uint64_t fate_plant_seeds[FATE_PLANTS] = {
+	[FATE_PLANT_HOLE] = FATE_PLANT_RARE,
+	[FATE_PLANT_NAME] = FATE_PLANT_RARE,
+	[FATE_PLANT_COMMIT] = 840,
+	[FATE_PLANT_AGAIN] = 140,
+	[FATE_PLANT_OPEN] = 330,
+};
+
 static __attribute__((noreturn)) void end(enum sim_end how, const char *name)
 {
 	sim_trace(1, "-- %s before %s", how == SIM_END_CUT ? "the power goes" : "killed", name);
@@ -22,7 +30,8 @@ static __attribute__((noreturn)) void end(enum sim_end how, const char *name)
 
 static bool fails(struct fate *f, enum fate_kind kind)
 {
-	if (!f->fail_at || f->calls < f->fail_at || kind <= FATE_STORE)
+	if (!f->fail_at || f->calls < f->fail_at || kind <= FATE_STORE ||
+	    (f->spares_xattrs && kind == FATE_XATTR))
 		return false;
 	if (f->calls == f->fail_at) {
 		static const int errors[FATE_KINDS] = {

@@ -31,6 +31,7 @@ struct fate {
 	uint64_t fail_until; /* calls of fail_kind up to this number fail, too */
 	enum fate_kind fail_kind;
 	int error;
+	bool spares_xattrs; /* as long as a mount finds out what it can use */
 	bool has_failed; /* some call of the operation under way */
 	bool is_away; /* the simulator itself looks: nothing happens */
 };
@@ -59,3 +60,7 @@ enum fate_plant {
 };
 extern enum fate_plant fate_planted;
 extern const char *const fate_plant_names[FATE_PLANTS];
+/* A seed that is not long before one that shows it; 0: no need to know;
+ * FATE_PLANT_RARE: it takes longer than a test may. */
+#define FATE_PLANT_RARE UINT64_MAX
+extern const uint64_t fate_plant_seeds[FATE_PLANTS];

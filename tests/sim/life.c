@@ -278,6 +278,7 @@ static void arm(const struct plan *p, unsigned op)
 	sim->kernel = dice_stream(sim->seed, SIM_STREAM_KERNEL, sim->ops);
 	if (p->end != SIM_END_CLEAN && p->at == op && p->nth)
 		*at = f->changes + p->nth;
+	f->spares_xattrs = op == 0;
 	if (p->fails && p->fail_at == op) {
 		f->fail_at = f->calls + p->fail_nth;
 		f->fail_until = f->fail_at + p->fail_count;

@@ -261,11 +261,11 @@ static int plant_all(struct arguments a)
 {
 	int code = 0;
 
-	a.seed = 1;
 	a.shrinks = false;
 	for (int k = FATE_PLANT_NONE + 1; k < FATE_PLANTS; k++) {
 		fate_planted = (enum fate_plant)k;
-		if (play_all(&a)) {
+		a.seed = fate_plant_seeds[k] ?: 1;
+		if (a.seed != FATE_PLANT_RARE && play_all(&a)) {
 			printf("sim: the fault '%s' is not found\n", fate_plant_names[k]);
 			code = 1;
 		}
