@@ -236,7 +236,8 @@ test_sim()
 }
 
 # Behaviour that privileges change; the others run as root. What takes long by itself is in tests/integration/not_core.txt.
-CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layers posix_table acl copy_reference)
+CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layers posix_table copy_reference truncate rename link unlink
+	hard_links open_files snapshot clone branch send)
 
 # The modes in which a server serves one mount, keeps no writes and shares no pages belong to the other parts, with all
 # parameters of each test.
@@ -602,6 +603,9 @@ prepare()
 	for p in "${PARTS[@]}"; do
 		is_in "$p" "${CORE_PARTS[@]}" || needs=(--tests)
 	done
+	if [ "${needs[*]}" = --core ]; then
+		BESIDE=("lint unit")
+	fi
 	if is_in slow "${PARTS[@]}"; then
 		needs+=(--slow)
 	fi
