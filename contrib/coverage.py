@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--floor", action="store_true")
     args = parser.parse_args()
     if not shutil.which("gcovr"):
-        parser.error("gcovr is not installed (the package of that name)")
+        parser.error("gcovr is not installed (contrib/setup.sh --slow)")
     work = args.work or pathlib.Path(tempfile.mkdtemp(prefix="veneer-coverage-", dir="/var/tmp"))
     work.chmod(0o755)
     try:

@@ -17,7 +17,7 @@ _PACKAGES = {
     "clang": "clang", "containerd": "containerd", "ctr": "containerd", "curl": "curl", "debootstrap": "debootstrap", "dh": "debhelper",
     "dmsetup": "dmsetup", "dockerd": "docker.io", "dpkg": "dpkg", "dpkg-deb": "dpkg", "dpkg-query": "dpkg", "dpkg-buildpackage": "dpkg-dev",
     "e2fsck": "e2fsprogs", "find": "findutils", "fio": "fio", "fish": "fish", "fuse-overlayfs": "fuse-overlayfs", "fusermount3": "fuse3",
-    "git": "git", "grep": "grep", "gzip": "gzip", "ip": "iproute2", "ldconfig": "libc-bin", "ldd": "libc-bin", "lintian": "lintian",
+    "gcovr": "gcovr", "git": "git", "grep": "grep", "gzip": "gzip", "ip": "iproute2", "ldconfig": "libc-bin", "ldd": "libc-bin", "lintian": "lintian",
     "chattr": "e2fsprogs", "conmon": "conmon", "crun": "crun", "ctags": "universal-ctags", "newgidmap": "uidmap", "newuidmap": "uidmap",
     "setcap": "libcap2-bin", "slirp4netns": "slirp4netns", "lsattr": "e2fsprogs", "make": "make", "man": "man-db", "meson": "meson",
     "mariadb": "mariadb-client-core", "mariadb-install-db": "mariadb-server-core",
@@ -53,7 +53,7 @@ def installed(repository):
     """By which list of contrib/setup.sh."""
     text = (repository / "contrib" / "setup.sh").read_text()
     return {name: set(re.search(rf"^{name}_PACKAGES=\((.*?)\)", text, flags=re.S | re.M).group(1).split())
-            for name in ("BUILD", "TEST", "SLOW", "BENCH")}
+            for name in ("BUILD", "CORE", "TEST", "SLOW", "BENCH")}
 
 
 def _is_essential(package):
@@ -74,7 +74,7 @@ def test_list_has_nothing_that_nobody_calls(found):
 def test_packages_are_installed_by_setup_or_essential(found, installed):
     missing = []
     for word, package in _PACKAGES.items():
-        lists = ["BUILD", "TEST", "SLOW"] + (["BENCH"] if all(path.startswith("bench/") for path in found[word]) else [])
+        lists = ["BUILD", "CORE", "TEST", "SLOW"] + (["BENCH"] if all(path.startswith("bench/") for path in found[word]) else [])
         if not any(package in installed[name] for name in lists) and not _is_essential(package):
             missing.append(f"{word}: {package}")
     assert not missing
