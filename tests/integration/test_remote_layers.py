@@ -65,10 +65,10 @@ def believe(far):
     far.knobs.entry_valid_s = far.knobs.attr_valid_s = 3600
 
 
-def unexcused(asked, lost):
-    """Questions that were asked. Not reads, where the machine lost pages since `lost` was counted. It counts a drop when it has
-    been through all file systems, and tests/soak has some that do not answer for a while; a reclaim, within a second or so."""
-    if asked.get("READ") and wait_until(lambda: pagecache.losses() != lost, 40):
+def unexcused(asked, dropped):
+    """Questions that were asked. Not reads, where the machine dropped pages since `dropped` was counted. It counts that when it
+    has been through all file systems, and tests/soak has some that do not answer for a while."""
+    if asked.get("READ") and wait_until(lambda: pagecache.drops() != dropped, 40):
         asked = {name: n for name, n in asked.items() if name != "READ"}
     return questions(asked)
 
@@ -89,7 +89,7 @@ def mounts(stack, shared, n, *options):
 @pytest.mark.parametrize("io", ["auto", "cached", "direct"])
 def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
     believe(far)
-    lost = pagecache.losses()
+    dropped = pagecache.drops()
     first, second = mounts(stack, shared, 2, "layers=static", f"io={io}")
     with far.asked() as cold:
         seen = contents(first)
@@ -100,10 +100,10 @@ def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
         assert contents(second) == seen
         with open(second / "d1" / "f0", "rb") as f:
             f.read()
-    assert unexcused(warm, lost) == 0, (warm, cold)
+    assert unexcused(warm, dropped) == 0, (warm, cold)
     with far.asked() as third:
         seen_later = contents(Place(stack, "later").mount(stack, shared, "layers=static", f"io={io}"))
-    assert seen_later == seen and unexcused(third, lost) <= _OF_A_MOUNT, (third, cold)
+    assert seen_later == seen and unexcused(third, dropped) <= _OF_A_MOUNT, (third, cold)
 
 
 @pytest.mark.parametrize("io", ["auto", "cached", "direct"])

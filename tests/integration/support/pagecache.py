@@ -49,12 +49,10 @@ def resident_pages(path):
     return sum(byte & 1 for byte in vector.raw[:-(-size // _PAGE)])
 
 
-def losses():
-    """How often a program had the kernel drop the pages of all files (drop_caches), and how many pages of files the kernel
-    has brought in again that it had reclaimed."""
+def drops():
+    """How often a program had the kernel drop the pages of all files (drop_caches)."""
     with open("/proc/vmstat", encoding="ascii") as f:
-        counts = dict(line.split() for line in f)
-    return counts.get("drop_pagecache"), counts.get("workingset_refault_file")
+        return next((int(line.split()[1]) for line in f if line.startswith("drop_pagecache ")), 0)
 
 
 def drop(path):
