@@ -126,16 +126,21 @@ def run_with_manager(function, base, program, kind):
         _end(group)
 
 
+def _groups_in(group):
+    """It and all below, the deepest first; systemd may remove them meanwhile."""
+    return [pathlib.Path(top) for top, _, _ in os.walk(group, topdown=False)]
+
+
 def _end(group):
     end = time.monotonic() + 10
     while group.exists():
-        for inner in [*(p for p in group.rglob("*") if p.is_dir()), group]:
+        for inner in _groups_in(group):
             try:
                 for pid in (inner / "cgroup.procs").read_text().split():
                     os.kill(int(pid), signal.SIGKILL)
-            except (OSError, ProcessLookupError):
+            except OSError:
                 pass
-        for inner in sorted((p for p in group.rglob("*") if p.is_dir()), key=lambda p: -len(str(p))) + [group]:
+        for inner in _groups_in(group):
             try:
                 inner.rmdir()
             except OSError:
