@@ -240,7 +240,7 @@ CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layer
 	hard_links open_files snapshot clone branch send)
 
 # The modes in which a server serves one mount, keeps no writes and shares no pages belong to the other parts, with all
-# parameters of each test.
+# parameters of each test. What a part of the same run does whole is left to it.
 test_core()
 {
 	local rootless=("${CORE_ROOTLESS[@]/#/tests/integration/test_}") file others=()
@@ -253,8 +253,10 @@ test_core()
 	run_pytest core --core "${others[@]}" -m "not slow and not large"
 	[ "$(id -u)" = 0 ] || return 0
 	run_pytest core-rootless --core "${rootless[@]}" -m "not slow and not large" --rootless
-	run_pytest crash-core tests/crash/test_power_cut.py -m "not slow" -k "test_random_writes_with_fsync and sent"
-	VENEER_BIN_DIR=$PWD/build run_pytest callers-core tests/callers/test_podman.py -m "not slow" -k test_containers_of_one_image_are_apart
+	is_in crash "${PARTS[@]}" ||
+		run_pytest crash-core tests/crash/test_power_cut.py -m "not slow" -k "test_random_writes_with_fsync and sent"
+	is_in callers "${PARTS[@]}" || VENEER_BIN_DIR=$PWD/build \
+		run_pytest callers-core tests/callers/test_podman.py -m "not slow" -k test_containers_of_one_image_are_apart
 }
 
 test_minimal()

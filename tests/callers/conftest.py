@@ -35,7 +35,8 @@ def base():
     path = tempfile.mkdtemp(prefix="veneer-callers-",
                             dir=os.environ.get("VENEER_CALLERS_DIR", "/var/tmp"))
     os.chmod(path, 0o755)
-    yield path
+    with host.alone():
+        yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -67,7 +68,7 @@ def image(base):
 
 
 @pytest.fixture(scope="session")
-def fuse_device():
+def fuse_device(base):
     with host.FuseDevice():
         yield
 
@@ -96,7 +97,7 @@ def _store(request, name, program=None, user=None, mount_options=None):
 
 
 @pytest.fixture(scope="session")
-def auto_ids():
+def auto_ids(base):
     ids = host.AutoIds()
     yield
     ids.close()

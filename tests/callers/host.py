@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that engines need of the machine: set up, and taken away again."""
+import contextlib
+import fcntl
 import os
 import stat
 import subprocess
 
+LOCK = "/run/veneer-callers.lock"
 SUBORDINATE = ("/etc/subuid", "/etc/subgid")
+
+
+@contextlib.contextmanager
+def alone():
+    """One run at a time: the user, the ranges of ids and the mode of /dev/fuse are the machine's, and a run that ends takes them
+    from another."""
+    with open(LOCK, "w", encoding="utf-8") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
 
 
 def _has_range(path, user):
