@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/clock_ahead.h"
+#include "support/pressure_of_test.h"
 #include "support/tree.h"
 #include "support/wait.h"
 
@@ -9,6 +10,7 @@
 #include "veneer/layer/source_flat.h"
 
 #define BYTES ((size_t)100 * BLK_BYTES)
+#define PRESSED 10000 /* above each limit */
 #define READS 13 /* of 4 KiB, before a copy pays */
 
 /* Of each file of a lower layer one block is the layer's own. The files are old enough for copies.
@@ -86,6 +88,27 @@ static void test_flat_copy_worker__copies_no_more_than_it_may(void **state)
 	flat_copy_worker_stop(w);
 }
 
+static void test_flat_copy_worker__waits_while_the_disk_is_pressed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct flat_copy_worker *w;
+	struct source *a;
+	unsigned asked;
+
+	partial_files(d);
+	pressure_of_test = PRESSED;
+	assert_int_equal(flat_copy_worker_start(d->t, BYTES * 2, true, &w), 0);
+	asked = pressure_questions;
+	a = read_often(d, w, "a");
+	/* Two questions at a time, and again after a wait. */
+	wait_until(pressure_questions >= asked + 6);
+	assert_true(pressure_questions >= asked + 6);
+	assert_int_equal(source_flat_fd(a), -ENOENT);
+	pressure_of_test = 0;
+	assert_true(gets_copy(a));
+	flat_copy_worker_stop(w);
+}
+
 static void test_flat_copy_worker__mount_that_stops_waits_for_nothing(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -115,6 +138,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_flat_copy_worker__large_files_that_are_read_get_copies),
 		row(test_flat_copy_worker__copies_no_more_than_it_may),
+		row(test_flat_copy_worker__waits_while_the_disk_is_pressed),
 		row(test_flat_copy_worker__mount_that_stops_waits_for_nothing),
 	};
 
