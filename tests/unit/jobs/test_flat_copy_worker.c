@@ -9,9 +9,9 @@
 #include "veneer/jobs/flat_copy_worker.h"
 #include "veneer/layer/source_flat.h"
 
-#define BYTES ((size_t)100 * BLK_BYTES)
+#define BYTES	((size_t)100 * BLK_BYTES)
 #define PRESSED 10000 /* above each limit */
-#define READS 13 /* of 4 KiB, before a copy pays */
+#define READS	13 /* of 4 KiB, before a copy pays */
 
 /* Of each file of a lower layer one block is the layer's own. The files are old enough for copies.
  */

@@ -3,5 +3,5 @@
  * first, whatever the disk of the machine does. */
 #pragma once
 
-extern _Atomic int pressure_of_test;	    /* hundredths of a percent, of each resource */
+extern _Atomic int pressure_of_test; /* hundredths of a percent, of each resource */
 extern _Atomic unsigned pressure_questions; /* so often somebody asked */
