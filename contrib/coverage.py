@@ -4,119 +4,194 @@
 
     contrib/coverage.py core full
 
-Each word is a run of `contrib/test.sh` with these parts, separated by commas. The table has a column for each; with
---floor the program ends with 1 where the first run has less than 80 % of the lines of the second, or a floor below is missed.
-A clone in --work is built with gcov's counters, so that the tree stays as it is. gcovr reads the counters.
+Each word is a column: `core`, `full`, or parts with commas between them. `full` has the core as well, as CI runs both.
+With --floor the program ends with 1 where the first column has less than 80 % of the lines of another, or a floor below is missed.
+A clone of the last commit is built and tested, so that the tree stays as it is. With --work it stays, and a part that
+was counted at this commit is not run again: parts can be run one at a time, and put together at the end.
+
+clang's counters lie in a file that every process maps before main. What a killed server ran is in it, and what a server
+ran that changed its root and its environment. gcov writes at the end, by a path: of a shared server it has next to nothing.
 """
 import argparse
 import collections
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
-# Lines in percent that the first run reaches at least where bytes of a user are at stake.
+# Lines in percent that the first column has at least where bytes of a user are at stake.
 FLOORS = {"src/map": 85, "src/data": 85, "src/recover": 75}
 SHARE = 80
-# In these the servers of tests count; programs without the counters, or of another compiler, do not.
-FULL = "lint,unit,integration,server,callers,howto,crash,fault,soak,install"
+# The parts whose programs are those of the plain build. fuzz, asan, tsan, minimal, arm64 and bench build or measure others.
+FULL = ["core", "sim", "integration", "server", "callers", "howto", "crash", "fault", "soak", "install"]
 
 
-def clone(work):
-    """A tree of the last commit with counters in its build."""
-    tree = work / "tree"
-    if tree.exists():
-        subprocess.run(["git", "pull", "-q", "--ff-only"], cwd=tree, check=True)
-    else:
-        subprocess.run(["git", "clone", "-q", TOP, tree], check=True)
-        subprocess.run(["meson", "setup", "build", "-Db_coverage=true", "-Dc_args=-fprofile-update=atomic"], cwd=tree,
-                       check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "--quiet", "-C", "build"], cwd=tree, check=True)
-    return tree
+class Tree:
+    """A clone with counters in its build, and what was counted there."""
+
+    def __init__(self, work):
+        self.work = work.resolve()
+        self.top, self.counters = (self.work / "tree").resolve(), self.work / "counts"
+        self.program = self.top / "build" / "veneer"
+
+    def make(self):
+        if self.top.exists():
+            subprocess.run(["git", "pull", "-q", "--ff-only"], cwd=self.top, check=True)
+        else:
+            subprocess.run(["git", "clone", "-q", TOP, self.top], check=True)
+            self._configure()
+        subprocess.run(["ninja", "--quiet", "-C", "build"], cwd=self.top, check=True)
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.top, check=True, stdout=subprocess.PIPE, text=True)
+        self.found = self.work / commit.stdout.strip()
+        self.found.mkdir(exist_ok=True)
+
+    def _configure(self):
+        """%c: a mapping that processes share. %m: a file for each program."""
+        counted = f"-fprofile-instr-generate={self.counters}/%c%m.profraw"
+        flags = [counted, "-fcoverage-mapping", "-fprofile-update=atomic", "-mllvm", "-runtime-counter-relocation"]
+        subprocess.run(["meson", "setup", "build", "-Doptimization=0", "-Dc_args=" + shlex.join(flags), f"-Dc_link_args={counted}"],
+                       cwd=self.top, env={**os.environ, "CC": "clang"}, check=True, stdout=subprocess.DEVNULL)
+
+    def _zero(self):
+        """No counts, in a file of the program that every user may map: tests run it as ordinary users, too."""
+        shutil.rmtree(self.counters, ignore_errors=True)
+        self.counters.mkdir(mode=0o755)
+        os.umask(0)
+        subprocess.run([self.program, "--version"], check=True, stdout=subprocess.DEVNULL)
+        os.umask(0o022)
+
+    def run(self, part):
+        """The counts of a part."""
+        counts = self.found / f"{part}.profdata"
+        if counts.exists():
+            return counts
+        self._zero()
+        done = subprocess.run(["contrib/test.sh", part], cwd=self.top, env={**os.environ, "CI": ""})
+        if done.returncode:
+            print(f"coverage: contrib/test.sh {part} ended with {done.returncode}; its counts are used nevertheless", flush=True)
+        merge(self.counters.glob("*.profraw"), counts)
+        return counts
+
+    def export(self, counts, *more):
+        shown = subprocess.run(["llvm-cov", "export", self.program, f"-instr-profile={counts}", *more], check=True, stdout=subprocess.PIPE)
+        return json.loads(shown.stdout)["data"][0]
+
+    def name(self, path):
+        """Of a source, from the top of the tree; None: of another place."""
+        path = pathlib.PurePath(os.path.normpath(self.top / "build" / path))
+        name = path.relative_to(self.top) if path.is_relative_to(self.top) else None
+        return name if name and name.parts[0] in ("src", "include") else None
+
+    def lines(self, counts):
+        """Directory to (lines, lines that ran); a header counts with its sources."""
+        lines = collections.defaultdict(lambda: [0, 0])
+        for source in self.export(counts, "-summary-only")["files"]:
+            name = self.name(source["filename"])
+            for where in (f"src/{name.parent.name}", "all") if name else ():
+                lines[where][0] += source["summary"]["lines"]["count"]
+                lines[where][1] += source["summary"]["lines"]["covered"]
+        return {where: tuple(pair) for where, pair in lines.items()}
+
+    def unreached(self, counts, directories):
+        """Functions below these directories that did not run."""
+        ran = {}
+        for function in self.export(counts)["functions"]:
+            name = self.name(function["filenames"][0])
+            if name and str(name).startswith(tuple(directories)):
+                key = f"{name}: {function['name'].split(':')[-1]}"
+                ran[key] = ran.get(key, 0) + function["count"]
+        return sorted(key for key, count in ran.items() if not count)
 
 
-def zero(tree):
-    """No counts, in files that everybody may add to."""
-    for counts in tree.rglob("*.gcda"):
-        counts.unlink()
-    os.umask(0)
-    for program in ("veneer", "fuse-overlayfs"):
-        subprocess.run([tree / "build" / program, "--version"], check=True, stdout=subprocess.DEVNULL)
-    os.umask(0o022)
+def merge(inputs, output):
+    """A file that a killed process had not finished is left out; llvm-profdata names it."""
+    new = output.with_suffix(".new")
+    subprocess.run(["llvm-profdata", "merge", "-sparse", "--failure-mode=all", "-o", new, *sorted(inputs)], check=True)
+    new.rename(output)
 
 
-def run(tree, parts):
-    """The lines that these parts ran: directory to (lines, lines that ran)."""
-    zero(tree)
-    done = subprocess.run(["contrib/test.sh", *parts.split(",")], cwd=tree, env={**os.environ, "CI": ""})
-    if done.returncode:
-        print(f"coverage: contrib/test.sh {parts} ended with {done.returncode}; its counts are printed nevertheless")
-    seen = subprocess.run(["gcovr", "-r", ".", "-f", "src/", "-f", "include/", "--json", "-j", "2", "build",
-                           "--gcov-ignore-parse-errors"], cwd=tree, check=True, stdout=subprocess.PIPE)
-    return by_directory(json.loads(seen.stdout))
+def percent(part, whole):
+    return 100 * part / whole if whole else 0
 
 
-def by_directory(report):
-    lines = collections.defaultdict(lambda: [0, 0])
-    for source in report["files"]:
-        own = [line for line in source["lines"] if not line.get("gcovr/noncode")]
-        for name in (str(pathlib.PurePath(source["file"]).parent), "all"):
-            lines[name][0] += len(own)
-            lines[name][1] += sum(1 for line in own if line["count"])
-    return {name: tuple(pair) for name, pair in lines.items()}
-
-
-def percent(pair):
-    return 100 * pair[1] / pair[0] if pair[0] else 0
-
-
-def table(runs):
-    """runs: name to what run() gave."""
-    names = sorted({name for found in runs.values() for name in found} - {"all"}) + ["all"]
-    rows = ["| directory | lines | " + " | ".join(f"{name} [%]" for name in runs) + " |",
-            "| --- | ---: |" + " ---: |" * len(runs)]
+def table(columns):
+    """columns: name to what Tree.lines gave."""
+    first, *others = columns
+    names = sorted({name for found in columns.values() for name in found} - {"all"}) + ["all"]
+    rows = ["| directory | lines | " + " | ".join([*columns, *(f"{first}/{other} [%]" for other in others)]) + " |",
+            "| --- | ---: |" + " ---: |" * (len(columns) + len(others))]
     for name in names:
-        pairs = [found.get(name, (0, 0)) for found in runs.values()]
-        cells = [str(max(pair[0] for pair in pairs)), *(f"{percent(pair):.1f}" for pair in pairs)]
+        pairs = [found.get(name, (0, 0)) for found in columns.values()]
+        cells = [str(max(whole for whole, _ in pairs)), *(f"{part} ({percent(part, whole):.0f} %)" for whole, part in pairs),
+                 *(f"{percent(pairs[0][1], part):.0f}" for _, part in pairs[1:])]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
 
-def missed(runs):
+def missed(columns):
     """What --floor finds."""
-    first, *others = runs.values()
-    found = [f"{name}: {percent(first.get(name, (0, 0))):.1f} %, at least {floor}"
-             for name, floor in FLOORS.items() if percent(first.get(name, (0, 0))) < floor]
+    first, *others = columns
+    found = []
+    for name, floor in FLOORS.items():
+        whole, part = columns[first].get(name, (0, 0))
+        if percent(part, whole) < floor:
+            found.append(f"{name}: {percent(part, whole):.1f} % by {first}, at least {floor}")
     for other in others:
-        share = 100 * first["all"][1] / other["all"][1]
+        share = percent(columns[first]["all"][1], columns[other]["all"][1])
         if share < SHARE:
-            found.append(f"the first run has {share:.1f} % of the lines of the second, at least {SHARE}")
+            found.append(f"{first} has {share:.1f} % of the lines of {other}, at least {SHARE}")
     return found
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", default=["core"])
+    parser.add_argument("columns", nargs="*", default=["core"])
     parser.add_argument("--work", type=pathlib.Path, help="a directory for the clone, which stays there; else one in /var/tmp")
+    parser.add_argument("--without", default="", help="parts of full that are left out, with commas between them")
     parser.add_argument("--floor", action="store_true")
+    parser.add_argument("--unreached", nargs="+", metavar="DIR", help="print also the functions of these that the last column did not run")
     args = parser.parse_args()
-    if not shutil.which("gcovr"):
-        parser.error("gcovr is not installed (contrib/setup.sh --slow)")
+    for program in ("clang", "llvm-cov", "llvm-profdata"):
+        if not shutil.which(program):
+            parser.error(f"{program} is not installed (contrib/setup.sh --slow)")
+    return args
+
+
+def count(tree, args):
+    """Column to (its parts, the file of their counts)."""
+    counted = {}
+    for number, column in enumerate(args.columns):
+        parts = [part for part in FULL if part not in args.without.split(",")] if column == "full" else column.split(",")
+        merged = tree.found / f"column{number}.profdata"
+        merge([tree.run(part) for part in parts], merged)
+        counted[column] = parts, merged
+    return counted
+
+
+def main():
+    args = parse()
     work = args.work or pathlib.Path(tempfile.mkdtemp(prefix="veneer-coverage-", dir="/var/tmp"))
+    work.mkdir(exist_ok=True)
     work.chmod(0o755)
     try:
-        tree = clone(work)
-        runs = {parts: run(tree, FULL if parts == "full" else parts) for parts in args.runs}
+        tree = Tree(work)
+        tree.make()
+        counted = count(tree, args)
+        columns = {column: tree.lines(counts) for column, (_, counts) in counted.items()}
+        unreached = tree.unreached(list(counted.values())[-1][1], args.unreached) if args.unreached else []
     finally:
         if not args.work:
             shutil.rmtree(work, ignore_errors=True)
-    print(table(runs))
-    found = missed(runs) if args.floor else []
-    print("\n".join(found), end="\n" if found else "")
+    print(table(columns))
+    for column, (parts, _) in counted.items():
+        print(f"{column}: {', '.join(parts)}")
+    found = missed(columns) if args.floor else []
+    print("\n".join([*unreached, *found]), end="\n" if unreached or found else "")
     return bool(found)
 
 

@@ -25,7 +25,7 @@ TEST_PACKAGES=(
 	man-db groff-base binutils fish zsh rpm debootstrap postgresql mkdocs mkdocs-material chromium faketime
 )
 # A hundred and thirty with those that they need.
-SLOW_PACKAGES=(gcovr debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
+SLOW_PACKAGES=(llvm debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql mariadb-server-core mariadb-client-core sysbench rocksdb-tools make dpkg-dev python3-pip busybox-static stress-ng)
 
