@@ -74,6 +74,20 @@ static void test_fd_renumber__numbers_far_away(void **state)
 	assert_all_closed();
 }
 
+/* A sanitizer finds what is noted of it. */
+static void test_fd_renumber__from_right_above_the_numbers(void **state)
+{
+	int got[1] = { tagged(1, FIRST + 1) };
+	const int wanted[1] = { FIRST };
+
+	(void)state;
+	assert_int_equal(got[0], FIRST + 1);
+	assert_int_equal(fd_renumber_place(got, wanted, 1), 0);
+	assert_int_equal(tag_of(FIRST), 1);
+	close(FIRST);
+	assert_all_closed();
+}
+
 static void test_fd_renumber__one_number_twice_is_one_descriptor(void **state)
 {
 	int got[3] = { tagged(5, FIRST), tagged(5, FIRST), tagged(6, FIRST) };
@@ -116,7 +130,8 @@ static void test_fd_renumber__own_ones_make_room(void **state)
 {
 	int a = tagged(1, FIRST), b = tagged(2, FIRST), none = -1;
 	int *const own[] = { &a, &none, &b };
-	const int wanted[] = { FIRST, FIRST + 20 }, far[] = { INT_MAX - 1 };
+	/* the last one is not wanted */
+	const int wanted[] = { FIRST, FIRST + 20, INT_MAX - 1 }, far[] = { INT_MAX - 1 };
 
 	(void)state;
 	assert_int_equal(fd_renumber_make_room(wanted, 2, own, 3), 0);
@@ -136,6 +151,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fd_renumber__each_gets_its_number_whatever_is_there_before),
 		cmocka_unit_test(test_fd_renumber__numbers_far_away),
+		cmocka_unit_test(test_fd_renumber__from_right_above_the_numbers),
 		cmocka_unit_test(test_fd_renumber__one_number_twice_is_one_descriptor),
 		cmocka_unit_test(
 			test_fd_renumber__what_is_somebody_elses_stays_and_nothing_is_left),
