@@ -278,6 +278,24 @@ static void test_create__link_goes_over_nothing_that_came_past_the_mount(void **
 	tree_forget(d, i);
 }
 
+static void test_create__again_where_nothing_was_made_makes_it(void **state)
+{
+	const struct create_args args = { .mode = S_IFREG | 0640 };
+	struct tree_dirs *d = *state;
+	struct inode *dir, *i;
+	struct stat st;
+
+	tree_put_text(d, "lower/dir/x", "");
+	tree_mount(d, "volatile");
+	dir = tree_get(d, "dir");
+	assert_int_equal(create_again(d->t, dir, ".wh.f", &args, &i, &st), -EINVAL);
+	assert_false(tree_is_there(d, "upper/dir"));
+	assert_int_equal(create_again(d->t, dir, "f", &args, &i, &st), 0);
+	assert_int_equal(create_again(d->t, dir, "x", &args, &i, &st), -EEXIST);
+	assert_int_equal(create_again(d->t, dir, ".wh.f", &args, &i, &st), -EINVAL);
+	tree_expect_names(d, "dir", "f x");
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -296,6 +314,7 @@ int main(void)
 		row(test_create__link_over_a_whiteout_takes_its_place),
 		row(test_create__link_to_a_lower_hard_link_is_listed_with_its_number),
 		row(test_create__default_acl_is_inherited),
+		row(test_create__again_where_nothing_was_made_makes_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
