@@ -8,6 +8,7 @@ test that fails or exceeds its time kills it. Results go to a file of JSON lines
 run again. contrib/mutants.toml has the reasons of mutants that no test can kill.
 """
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -160,28 +161,45 @@ def read_results(path: Path) -> dict[str, str]:
 class Runner:
     """A copy of the tree in a directory of ours, and its build."""
 
-    def __init__(self, work: Path, directories: list[str], sanitizers: str):
+    def __init__(self, work: Path, directories: list[str], sanitizers: str, longest_s: float):
         self._tree, self._build, self._tmp = work / "tree", work / f"build-{sanitizers.replace(',', '-')}", work / "tmp"
         self._sanitizers = sanitizers
         self._directories = directories
-        self._limits = {}
+        self._base, self._times_file = self._build / "base", self._build / "times.json"
+        self._times = {}
+        self._longest_s = longest_s
 
     def prepare(self):
         self._copy()
+        if self._times_file.exists():
+            self._times = json.loads(self._times_file.read_text())
         if not (self._build / "build.ninja").exists():
             subprocess.run(["meson", "setup", self._build, self._tree, "--buildtype=debug", "-Ddebug=false",
                             "-Dinvariants=enabled", f"-Db_sanitize={self._sanitizers}", "-Dman=disabled",
                             "-Dcompletions=disabled"],
                            check=True, stdout=subprocess.DEVNULL)
         names = list(dict.fromkeys(name for directory in self._directories for name in self._tests(directory)))
-        if not self._make(names):
+        if not self._make(names, jobs=os.cpu_count()):
             sys.exit(f"mutate: the copy in {self._tree} does not build")
+        self._base.mkdir(exist_ok=True)
         for name in names:
+            shutil.copy(self._program(name), self._base / name)
+
+    def _time(self, name: str) -> float | None:
+        """How long the test takes without a mutant, None: it fails. Measured when it is needed, and kept for the next
+        run as long as the program is the same."""
+        digest = hashlib.sha256((self._base / name).read_bytes()).hexdigest()
+        known = self._times.get(name, {})
+        if known.get("sha256") != digest or (known["seconds"] is None and known["limit"] < self._longest_s):
             start = time.monotonic()
-            if self._passes(name, BASE_LIMIT_S):
-                self._limits[name] = max(LIMIT_MIN_S, LIMIT_FACTOR * (time.monotonic() - start))
-            else:
+            passes = self._passes(self._base / name, self._longest_s)
+            self._times[name] = {"sha256": digest, "limit": self._longest_s,
+                                 "seconds": time.monotonic() - start if passes else None}
+            self._times_file.write_text(json.dumps(self._times))
+            if not passes:
                 print(f"test_{name} is left out: it fails or takes long without a mutant", flush=True)
+        seconds = self._times[name]["seconds"]
+        return seconds if seconds is not None and seconds <= self._longest_s else None
 
     def _copy(self):
         """What is there already and alike keeps its time, so that ninja builds only what has changed."""
@@ -201,12 +219,15 @@ class Runner:
             names += sorted(path.stem.removeprefix("test_") for path in paths)
         return names
 
-    def _make(self, names: list[str], **env) -> bool:
+    def _program(self, name: str) -> Path:
+        return self._build / f"tests/unit/test_{name}"
+
+    def _make(self, names: list[str], jobs: int = 1, **env) -> bool:
         targets = [f"tests/unit/test_{name}" for name in names]
-        return subprocess.run(["ninja", "-C", self._build, "-j1", *targets], stdout=subprocess.DEVNULL,
+        return subprocess.run(["ninja", "-C", self._build, f"-j{jobs}", *targets], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, env=os.environ | env).returncode == 0
 
-    def _passes(self, name: str, limit_s: float) -> bool:
+    def _passes(self, program: Path, limit_s: float) -> bool:
         """A mutant may signal any process and leave mounts: it has processes, mounts and a /tmp of its own."""
         shutil.rmtree(self._tmp, ignore_errors=True)
         self._tmp.mkdir(parents=True)
@@ -214,7 +235,7 @@ class Runner:
         # No exec: the first process of a namespace ignores signals.
         inside = 'mount --bind "$1" /tmp && cd "$2" && shift 2 && "$@"; exit $?'
         command = ["unshare", *user, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", inside, "sh",
-                   self._tmp, self._tree, self._build / f"tests/unit/test_{name}"]
+                   self._tmp, self._tree, program]
         try:
             return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, timeout=limit_s,
@@ -227,14 +248,19 @@ class Runner:
         path = self._tree / one.path
         text = path.read_text()
         own = Path(one.path).stem
-        names = [name for name in self._tests(one.directory) if name in self._limits]
-        names.sort(key=lambda name: (name != own, not name.startswith(own), not own.startswith(name)))
+        # Slow ones last: most mutants die before.
+        names = sorted(self._tests(one.directory),
+                       key=lambda name: (name != own, not name.startswith(own), not own.startswith(name),
+                                         self._times.get(name, {}).get("seconds") or 0))
         path.write_text(one.apply(text))
         try:
             for name in names:
+                seconds = self._time(name)
+                if seconds is None:
+                    continue
                 if not self._make([name], CCACHE_DISABLE="1"):
                     return "did not compile", ""
-                if not self._passes(name, self._limits[name]):
+                if not self._passes(self._program(name), max(LIMIT_MIN_S, LIMIT_FACTOR * seconds)):
                     return "killed", name
             return "survived", ""
         finally:
@@ -251,6 +277,8 @@ def main():
     parser.add_argument("--results", type=Path, help="JSON lines (default: in the work directory)")
     parser.add_argument("--again", action="store_true", help="only the survivors without a reason")
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined sanitizers, as CI does")
+    parser.add_argument("--longest", metavar="S", type=float, default=BASE_LIMIT_S,
+                        help="leave out tests that take longer without a mutant; a run with --again has them, too")
     parser.add_argument("--report", action="store_true", help="run none: only the survivors and the table")
     args = parser.parse_args()
     directories = args.directory or list(TESTS)
@@ -262,7 +290,8 @@ def main():
             if (results.get(one.key) == "survived" and not reasons.get(one) if args.again else one.key not in results)]
     if todo and not args.report:
         args.work.mkdir(parents=True, exist_ok=True)
-        runner = Runner(args.work.resolve(), directories, "address,undefined" if args.sanitize else "none")
+        runner = Runner(args.work.resolve(), directories, "address,undefined" if args.sanitize else "none",
+                        args.longest)
         runner.prepare()
         with open(path, "a") as out:
             for number, one in enumerate(todo, 1):
