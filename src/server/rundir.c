@@ -2,7 +2,6 @@
 #include "veneer/server/rundir.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/base/clock.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/sock.h"
 
@@ -15,7 +14,6 @@
 #include <sys/stat.h>
 
 #define PROBE_MS     1000
-#define PAUSE_MAX_MS 16
 
 /* The user id outside of our user namespace. Every user is 0 in some namespace, and all of them
  * share /tmp. */
@@ -161,28 +159,10 @@ static int open_lock(const struct rundir *d)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Poll, as flock has no time limit. A holder that is stopped, or that is another user's program,
- * may never let go. */
-static int lock_within(int fd, int wait_ms)
-{
-	const int64_t end = clock_ms() + wait_ms;
-
-	for (unsigned pause_ms = 1;;
-	     pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
-		int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
-
-		if (r != -EWOULDBLOCK && r != -EINTR)
-			return r;
-		if (clock_ms() >= end)
-			return -EAGAIN;
-		usleep(pause_ms * 1000);
-	}
-}
-
 int rundir_lock(const struct rundir *d, int wait_ms, int *ret_fd)
 {
 	_cleanup_(closep) int fd = open_lock(d);
-	int r = fd < 0 ? fd : lock_within(fd, wait_ms);
+	int r = fd < 0 ? fd : file_flock_within(fd, wait_ms);
 
 	if (r == 0)
 		*ret_fd = steal_fd(&fd);
@@ -192,7 +172,7 @@ int rundir_lock(const struct rundir *d, int wait_ms, int *ret_fd)
 int rundir_lock_or_say(const struct rundir *d, int *ret_fd, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fd = open_lock(d);
-	int r = fd < 0 ? fd : lock_within(fd, RUNDIR_LOCK_MS);
+	int r = fd < 0 ? fd : file_flock_within(fd, RUNDIR_LOCK_MS);
 	char by[64] = "another process";
 
 	if (r == 0) {

@@ -2,6 +2,7 @@
 #include "veneer/sys/file.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/minmax.h"
 
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -21,6 +23,7 @@
 #include <ucontext.h>
 
 enum {
+	PAUSE_MAX_MS = 16,
 	CLONE_ALIGN = 4096,
 	EXTENTS_PER_CALL = 64,
 };
@@ -301,6 +304,24 @@ int file_map_store_last(void *dst, const void *src)
 	atomic_signal_fence(memory_order_seq_cst);
 	is_guarded = 0;
 	return 0;
+}
+
+/* Poll, as flock has no time limit. A holder that is stopped, or that is another user's program,
+ * may never let go. */
+int file_flock_within(int fd, int wait_ms)
+{
+	const int64_t end = clock_ms() + wait_ms;
+
+	for (unsigned pause_ms = 1;;
+	     pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
+		int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+
+		if (r != -EWOULDBLOCK && r != -EINTR)
+			return r;
+		if (clock_ms() >= end)
+			return -EAGAIN;
+		usleep(pause_ms * 1000);
+	}
 }
 
 pid_t file_flock_holder(int fd)

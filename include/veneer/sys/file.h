@@ -47,6 +47,8 @@ int file_map_store(void *dst, const void *src, size_t len);
  * file. */
 int file_map_store_last(void *dst, const void *src);
 
+/* Take the exclusive flock of fd. 0, -EAGAIN (not within that time) or -errno. */
+int file_flock_within(int fd, int wait_ms);
 /* The process that holds the exclusive flock of the file of fd, or 0: none, or it is not visible
  * here. A file system with its own device numbers (btrfs) hides it. */
 pid_t file_flock_holder(int fd);
