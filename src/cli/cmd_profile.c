@@ -325,7 +325,7 @@ static bool take_image(const json_t *j, struct profile_image *img)
 	return true;
 }
 
-static int import(struct profile *p, const char *path, char *err, size_t err_size)
+static int import(int dirfd, const char *path, char *err, size_t err_size)
 {
 	json_error_t why;
 	_cleanup_(decrefp) json_t *j = path ? json_load_file(path, 0, &why)
@@ -343,7 +343,7 @@ static int import(struct profile *p, const char *path, char *err, size_t err_siz
 		_cleanup_(profile_image_release) struct profile_image img = { 0 };
 
 		r = take_image(json_array_get(images, i), &img)
-			    ? profile_put(p, &img, err, err_size)
+			    ? profile_put(dirfd, &img, err, err_size)
 			    : -EINVAL;
 	}
 	return r;
@@ -356,11 +356,11 @@ static int print_json(const json_t *j)
 	return json_dumpf(j, stdout, JSON_INDENT(1)) < 0 || printf("\n") < 0 ? -EIO : 0;
 }
 
-static int list_or_show(struct profile *p, uint64_t key, bool is_json, char *err, size_t err_size)
+static int list_or_show(int dirfd, uint64_t key, bool is_json, char *err, size_t err_size)
 {
 	_cleanup_(decrefp) json_t *j = json_array();
 	struct walk w = { .wanted = key, .images = j, .is_json = is_json };
-	int r = profile_each(p, key != 0,
+	int r = profile_each(dirfd, key != 0,
 			     key       ? show_one
 			     : is_json ? list_one_json
 				       : list_one,
@@ -371,12 +371,12 @@ static int list_or_show(struct profile *p, uint64_t key, bool is_json, char *err
 	return r == 0 && is_json ? print_json(j) : r;
 }
 
-static int export(struct profile *p, uint64_t key, char *err, size_t err_size)
+static int export(int dirfd, uint64_t key, char *err, size_t err_size)
 {
 	_cleanup_(decrefp) json_t *j = json_pack("{s:s, s:i, s:[]}", "format", FORMAT_NAME,
 						 "version", PROFILE_VERSION, "images");
 	struct walk w = { .wanted = key, .images = json_object_get(j, "images") };
-	int r = profile_each(p, true, export_one, &w, err, err_size);
+	int r = profile_each(dirfd, true, export_one, &w, err, err_size);
 
 	if (r == 0 && key && !w.found)
 		return -ENOENT;
@@ -389,14 +389,14 @@ struct args {
 	bool is_all, is_json, takes_image;
 };
 
-static int act(struct profile *p, const struct args *a, uint64_t key, char *err, size_t err_size)
+static int act(int dirfd, const struct args *a, uint64_t key, char *err, size_t err_size)
 {
 	if (!strcmp(a->what, "list") || !strcmp(a->what, "show"))
-		return list_or_show(p, key, a->is_json, err, err_size);
+		return list_or_show(dirfd, key, a->is_json, err, err_size);
 	if (!strcmp(a->what, "export"))
-		return export(p, key, err, err_size);
-	return !strcmp(a->what, "import") ? import(p, a->arg, err, err_size)
-					  : profile_forget(p, key, err, err_size);
+		return export(dirfd, key, err, err_size);
+	return !strcmp(a->what, "import") ? import(dirfd, a->arg, err, err_size)
+					  : profile_forget(dirfd, key, err, err_size);
 }
 
 static int run(const struct args *a, uint64_t key)
@@ -405,18 +405,14 @@ static int run(const struct args *a, uint64_t key)
 	const bool is_readonly = strcmp(what, "import") != 0 && strcmp(what, "forget") != 0;
 	_cleanup_(freep) char *path = a->state ? strdup(a->state) : state_dir_path();
 	_cleanup_(closep) int dir = path ? state_dir_open(path, is_readonly) : -ENOENT;
-	struct profile *p = NULL;
 	char err[ERR_SIZE] = "";
 	int r = dir;
 
-	if (dir >= 0)
-		r = profile_open(dir, is_readonly, &p, err, sizeof(err));
 	/* no profile was learned yet */
 	if (r == -ENOENT && is_readonly && !key)
 		return a->is_json ? puts("[]") < 0 : 0;
-	if (r == 0)
-		r = act(p, a, key, err, sizeof(err));
-	profile_close(p);
+	if (r >= 0)
+		r = act(dir, a, key, err, sizeof(err));
 	if (r == -ENOENT && key)
 		log_error("%s: no such image is known", a->arg);
 	else if (r < 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cmd_profile.c of a build without SQLite (-Dprefetch=disabled). */
+/* cmd_profile.c of -Dprefetch=disabled. */
 #include "commands.h"
 
 #include "veneer/base/log.h"

@@ -145,18 +145,8 @@ static void load_plan(struct prefetch_session *l)
 		.bytes = BYTES_MAX,
 	};
 	char err[ERR_SIZE] = "";
-	struct profile *p;
-	int r;
+	int r = profile_load(l->dir, &l->stack, &known, err, sizeof(err));
 
-	/* The file is made when there is something to store: that syncs, and a start is under
-	 * way. */
-	if (faccessat(l->dir, PROFILE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-		return;
-	r = profile_open(l->dir, false, &p, err, sizeof(err));
-	if (r == 0) {
-		r = profile_load(p, &l->stack, &known, err, sizeof(err));
-		profile_close(p);
-	}
 	r = r ?: planner_make(&limits, &known, &l->plan);
 	if (r < 0)
 		turn_off(l, r, err);
@@ -172,17 +162,12 @@ static void load(struct prefetch_session *l)
 static void store(struct prefetch_session *l)
 {
 	char err[ERR_SIZE] = "";
-	struct profile *p;
 	int r;
 
 	/* A mount that nobody looked into says nothing about the image. */
 	if (l->is_off || !l->collected.start.nitems)
 		return;
-	r = profile_open(l->dir, false, &p, err, sizeof(err));
-	if (r == 0) {
-		r = profile_store(p, &l->stack, &l->collected.start, err, sizeof(err));
-		profile_close(p);
-	}
+	r = profile_store(l->dir, &l->stack, &l->collected.start, err, sizeof(err));
 	if (r < 0)
 		turn_off(l, r, err);
 }

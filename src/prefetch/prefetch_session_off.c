@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* prefetch_session.c of a program without SQLite (-Dprefetch=disabled): nothing is learned. */
+/* prefetch_session.c of -Dprefetch=disabled: nothing is learned. */
 #include "veneer/prefetch/prefetch_session.h"
 
 #include <errno.h>

@@ -1,44 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening the file. It is reached through a directory that another process opened, and by a server
- * whose root shows nothing of it: SQLite is given /proc/self/fd/N/profile.db, and kept from making
- * another path of that. */
-#include "profile-internal.h"
+#include "veneer/prefetch/profile.h"
 
+#include "profile_dir.h"
+#include "profile_format.h"
+#include "profile_merge.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/minmax.h"
+#include "veneer/prefetch/planner.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-
-#define BUSY_MS	   500
-#define PAGE_BYTES 4096
-#define OPS_A_LOOK 100000 /* steps of SQLite's machine between two looks at the time */
-#define CPU_MS_MAX 3000 /* a file that makes it run for longer is none of ours */
-#define HEAP_BYTES (128 << 20) /* of SQLite in all threads: nor is one that makes it take more */
-#define VFS	   "veneer"
-
-static const char schema[] =
-	"CREATE TABLE image(id INTEGER PRIMARY KEY, key INTEGER NOT NULL UNIQUE, starts INTEGER "
-	"NOT NULL,"
-	" last_seen INTEGER NOT NULL, judged INTEGER NOT NULL, precision REAL NOT NULL, label BLOB "
-	"NOT NULL);"
-	"CREATE TABLE layer(image INTEGER NOT NULL, pos INTEGER NOT NULL, key INTEGER NOT NULL,"
-	" PRIMARY KEY(image, pos)) WITHOUT ROWID;"
-	"CREATE INDEX layer_key ON layer(key);"
-	"CREATE TABLE file(id INTEGER PRIMARY KEY, image INTEGER NOT NULL, path BLOB NOT NULL, "
-	"layer INTEGER NOT NULL,"
-	" UNIQUE(image, path));"
-	"CREATE TABLE item(file INTEGER NOT NULL, kind INTEGER NOT NULL, extent INTEGER NOT NULL, "
-	"seen INTEGER NOT NULL,"
-	" count INTEGER NOT NULL, first_ms INTEGER NOT NULL, place INTEGER NOT NULL, last_start "
-	"INTEGER NOT NULL,"
-	" last_seen INTEGER NOT NULL, PRIMARY KEY(file, kind, extent)) WITHOUT ROWID;";
 
 /* ---- keys ---- */
 
@@ -56,260 +30,229 @@ uint64_t profile_image_key(const struct profile_stack *s)
 	return key ? key : 1;
 }
 
-/* ---- calls ---- */
-
-/* 0 for SQLITE_OK, SQLITE_ROW and SQLITE_DONE. */
-static int errno_of(int code)
+void profile_image_release(struct profile_image *img)
 {
-	switch (code & 0xff) {
-	case SQLITE_OK:
-	case SQLITE_ROW:
-	case SQLITE_DONE:
-		return 0;
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		return -EBUSY;
-	case SQLITE_READONLY:
-	case SQLITE_PERM:
-		return -EROFS;
-	case SQLITE_FULL:
-		return -ENOSPC;
-	case SQLITE_NOMEM:
-		return -ENOMEM;
-	case SQLITE_IOERR:
-	case SQLITE_CANTOPEN:
-	case SQLITE_PROTOCOL:
-		return -EIO;
-	default:
-		/* Not a database, damaged, another schema, or one that makes a query run for
-		 * ever. */
-		return -EUCLEAN;
-	}
+	for (size_t i = 0; i < img->nfiles; i++)
+		free(img->files[i].path);
+	free(img->files);
+	free(img->items);
+	free(img->label);
+	free(img->layers);
+	*img = (struct profile_image){ 0 };
 }
 
-int profile_fail(int r, char *err, size_t err_size)
+/* r, with its sentence. */
+static int fail(int r, uint64_t key, char *err, size_t err_size)
 {
-	snprintf(err, err_size, "%s: %s", PROFILE_FILE,
+	char name[PROFILE_DIR_NAME_SIZE];
+
+	profile_dir_name(key, name);
+	snprintf(err, err_size, "%s: %s", r == -EBUSY || !key ? PROFILE_LOCK : name,
 		 r == -EUCLEAN ? "it is damaged"
-		 : r == -EBUSY ? "somebody has it locked"
-		 : r == -EROFS ? "it cannot be written"
-			       : strerror(-r));
+		 : r == -EPROTO ? "it is of a newer version"
+		 : r == -EFBIG	? "it is far too large"
+		 : r == -EBUSY	? "somebody has it locked"
+		 : r == -EROFS	? "it cannot be written"
+				: strerror(-r));
 	return r;
 }
 
-int profile_run(struct profile *p, const char *sql)
+/* ---- reading ---- */
+
+static size_t shared_layers(const struct profile_stack *s, const struct profile_image *img)
 {
-	return errno_of(sqlite3_exec(p->db, sql, NULL, NULL, NULL));
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		for (size_t k = 0; k < img->nlayers; k++)
+			if (s->layers[i] == img->layers[k]) {
+				n++;
+				break;
+			}
+	return n;
 }
 
-int profile_prepare(struct profile *p, const char *sql, sqlite3_stmt **ret)
+/* The key of the image that shares most layers, of equal ones the last started; 0: none does. */
+static int find_relative(int dirfd, const struct profile_stack *s, uint64_t *ret)
 {
-	return errno_of(sqlite3_prepare_v2(p->db, sql, -1, ret, NULL));
-}
+	_cleanup_(freep) struct profile_dir_file *all = NULL;
+	size_t n, most = 0;
+	int64_t latest = 0;
+	int r = profile_dir_list(dirfd, &all, &n);
 
-void profile_finish(sqlite3_stmt **s)
-{
-	sqlite3_finalize(*s);
-}
+	*ret = 0;
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(profile_image_release) struct profile_image img = { 0 };
+		const size_t shared = profile_dir_read(dirfd, all[i].key, false, NULL, &img) < 0
+					      ? 0
+					      : shared_layers(s, &img);
 
-int profile_bind(sqlite3_stmt *s, const char *types, ...)
-{
-	int code = SQLITE_OK;
-	va_list ap;
-
-	va_start(ap, types);
-	for (int i = 0; code == SQLITE_OK && types[i]; i++) {
-		const char *path;
-
-		if (types[i] == 'i') {
-			code = sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
-		} else if (types[i] == 'd') {
-			code = sqlite3_bind_double(s, i + 1, va_arg(ap, double));
-		} else {
-			path = va_arg(ap, const char *);
-			code = sqlite3_bind_blob64(s, i + 1, path, strlen(path), SQLITE_STATIC);
-		}
-	}
-	va_end(ap);
-	return errno_of(code);
-}
-
-int profile_step(sqlite3_stmt *s)
-{
-	int code = sqlite3_step(s);
-
-	return code == SQLITE_ROW ? 1 : code == SQLITE_DONE ? 0 : errno_of(code) ?: -EIO;
-}
-
-int profile_do_bound(sqlite3_stmt *s)
-{
-	int r = profile_step(s);
-
-	sqlite3_reset(s);
-	return r > 0 ? 0 : r;
-}
-
-/* ---- opening ---- */
-
-/* The path as it is: files behind /proc/self/fd have no other name. */
-static int keep_path(sqlite3_vfs *vfs, const char *path, int size, char *ret)
-{
-	(void)vfs;
-	return snprintf(ret, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
-}
-
-static void set_up_sqlite(void)
-{
-	static sqlite3_vfs vfs;
-	const sqlite3_vfs *plain = sqlite3_vfs_find("unix");
-
-	sqlite3_hard_heap_limit64(HEAP_BYTES);
-	if (!plain)
-		return;
-	vfs = *plain;
-	vfs.zName = VFS;
-	vfs.pNext = NULL;
-	vfs.xFullPathname = keep_path;
-	sqlite3_vfs_register(&vfs, 0);
-}
-
-/* Processor time, as the machine may be busy. */
-static int64_t cpu_ms(void)
-{
-	struct timespec used = { 0 };
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	return used.tv_sec * 1000 + used.tv_nsec / 1000000;
-}
-
-static int is_too_long(void *arg)
-{
-	const struct profile *p = arg;
-
-	return cpu_ms() - p->began_cpu_ms > CPU_MS_MAX;
-}
-
-/* Nothing that SQLite would wait for, or read for minutes. */
-static int look(int dirfd, char *err, size_t err_size)
-{
-	static const char *const names[] = { PROFILE_FILE, PROFILE_FILE "-wal", PROFILE_FILE "-shm",
-					     PROFILE_FILE "-journal" };
-	struct stat st;
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		if (fstatat(dirfd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (!shared || shared < most || (shared == most && img.last_seen <= latest))
 			continue;
-		if (!S_ISREG(st.st_mode) || st.st_size > (off_t)PROFILE_BYTES_OPENED) {
-			snprintf(err, err_size, "%s: it is %s", names[i],
-				 S_ISREG(st.st_mode) ? "far too large" : "no file");
-			return S_ISREG(st.st_mode) ? -EFBIG : -EUCLEAN;
-		}
+		most = shared;
+		latest = img.last_seen;
+		*ret = all[i].key;
+	}
+	return r;
+}
+
+int profile_load(int dirfd, const struct profile_stack *s, struct profile_image *ret, char *err,
+		 size_t err_size)
+{
+	uint64_t key = profile_image_key(s);
+	int r = profile_dir_read(dirfd, key, true, NULL, ret);
+
+	if (r == -ENOENT) {
+		r = find_relative(dirfd, s, &key);
+		/* One that is damaged lends nothing. */
+		if (r == 0 && key && profile_dir_read(dirfd, key, true, s, ret) < 0)
+			profile_image_release(ret);
+		ret->is_borrowed = ret->starts > 0;
+	}
+	if (r < 0) {
+		profile_image_release(ret);
+		return fail(r, key, err, err_size);
 	}
 	return 0;
 }
 
-static int version_of(struct profile *p, int *ret)
+static int by_last_start(const void *a, const void *b)
 {
-	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_prepare(p, "PRAGMA user_version", &s);
+	const struct profile_image *x = a, *y = b;
 
-	r = r ?: profile_step(s);
-	if (r > 0)
-		*ret = sqlite3_column_int(s, 0);
-	return r < 0 ? r : 0;
+	return COMPARE(y->last_seen, x->last_seen) ?: COMPARE(x->key, y->key);
 }
 
-/* The first process makes the tables. */
-static int make_tables(struct profile *p)
+/* Of all sound ones, what list shows. *ret_r is the first error, with its sentence. */
+static struct profile_image *read_heads(int dirfd, size_t *ret_n, int *ret_r, char *err,
+					size_t err_size)
 {
-	int version = 0,
-	    r = profile_run(
-		    p, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; BEGIN IMMEDIATE");
+	_cleanup_(freep) struct profile_dir_file *all = NULL;
+	struct profile_image *heads;
+	size_t n;
 
-	r = r ?: version_of(p, &version);
-	if (r == 0 && version == 0)
-		r = profile_run(p, schema) ?: profile_run(p, "PRAGMA user_version=1");
-	if (r == 0)
-		return profile_run(p, "COMMIT");
-	profile_run(p, "ROLLBACK");
+	*ret_n = 0;
+	*ret_r = profile_dir_list(dirfd, &all, &n);
+	heads = calloc(n + 1, sizeof(*heads));
+	if (!heads)
+		*ret_r = -ENOMEM;
+	if (*ret_r < 0)
+		fail(*ret_r, 0, err, err_size);
+	for (size_t i = 0; heads && i < n; i++) {
+		int r = profile_dir_read(dirfd, all[i].key, false, NULL, &heads[*ret_n]);
+
+		if (r == 0)
+			++*ret_n;
+		else
+			profile_image_release(&heads[*ret_n]);
+		if (r < 0 && r != -ENOENT && *ret_r == 0)
+			*ret_r = fail(r, all[i].key, err, err_size);
+	}
+	if (heads)
+		qsort(heads, *ret_n, sizeof(*heads), by_last_start);
+	return heads;
+}
+
+int profile_each(int dirfd, bool wants_items,
+		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
+		 size_t err_size)
+{
+	size_t n;
+	int r, said = 0;
+	_cleanup_(freep) struct profile_image *heads = read_heads(dirfd, &n, &r, err, err_size);
+
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(profile_image_release) struct profile_image head = heads[i], img = { 0 };
+		int one = said || !wants_items
+				  ? 0
+				  : profile_dir_read(dirfd, head.key, true, NULL, &img);
+
+		if (one == 0 && said == 0)
+			said = fn(wants_items ? &img : &head, arg);
+		else if (one < 0 && one != -ENOENT && r == 0)
+			r = fail(one, head.key, err, err_size);
+	}
+	return said ?: r;
+}
+
+/* ---- writing ---- */
+
+/* Under the lock. */
+static int replace(int dirfd, const struct profile_image *img, const struct profile_start *start)
+{
+	struct profile_image merged;
+	struct buf bytes = { 0 };
+	int r = profile_merge(img, start, &merged);
+
+	r = r ?: profile_format_encode(&merged, &bytes);
+	r = r ?: profile_dir_write(dirfd, img->key, &bytes);
+	profile_merge_release(&merged);
+	buf_release(&bytes);
+	profile_dir_sweep(dirfd, img->key);
 	return r;
 }
 
-static int check_version(struct profile *p, bool is_readonly, char *err, size_t err_size)
+int profile_store(int dirfd, const struct profile_stack *s, const struct profile_start *start,
+		  char *err, size_t err_size)
 {
-	int version = 0, r = version_of(p, &version);
+	_cleanup_(profile_image_release) struct profile_image known = { 0 };
+	_cleanup_(closep) int lock = profile_dir_lock(dirfd);
+	const uint64_t key = profile_image_key(s);
+	struct profile_image img;
+	int r = lock;
 
-	if (r == 0 && version == 0 && !is_readonly)
-		r = make_tables(p) ?: version_of(p, &version);
 	if (r < 0)
-		return profile_fail(r, err, err_size);
-	if (version == PROFILE_VERSION)
-		return 0;
-	snprintf(err, err_size, "%s: it is %s", PROFILE_FILE,
-		 version > PROFILE_VERSION ? "of a newer version" : "damaged");
-	return version > PROFILE_VERSION ? -EPROTO : -EUCLEAN;
+		return fail(r, 0, err, err_size);
+	r = profile_dir_read(dirfd, key, true, NULL, &known);
+	if (r < 0 && r != -ENOENT)
+		return fail(r, key, err, err_size);
+	img = known;
+	if (img.starts == INT_MAX)
+		img.starts = 0;
+	if (start->is_judged)
+		planner_score(&img.score, start->precision, img.starts);
+	img.key = key;
+	img.last_seen = start->at;
+	img.label = (char *)s->label;
+	img.layers = (uint64_t *)s->layers;
+	img.nlayers = s->n;
+	r = replace(dirfd, &img, start);
+	return r < 0 ? fail(r, key, err, err_size) : 0;
 }
 
-static int set_up(struct profile *p, bool is_readonly, char *err, size_t err_size)
+int profile_put(int dirfd, const struct profile_image *img, char *err, size_t err_size)
 {
-	char sql[256];
-	int r;
+	_cleanup_(closep) int lock = profile_dir_lock(dirfd);
+	int r = lock < 0 ? lock : replace(dirfd, img, NULL);
 
-	p->began_cpu_ms = cpu_ms();
-	sqlite3_progress_handler(p->db, OPS_A_LOOK, is_too_long, p);
-	sqlite3_busy_timeout(p->db, BUSY_MS);
-	sqlite3_db_config(p->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(p->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	snprintf(sql, sizeof(sql),
-		 "PRAGMA temp_store=MEMORY; PRAGMA synchronous=NORMAL; PRAGMA max_page_count=%u",
-		 PROFILE_BYTES_MAX / PAGE_BYTES);
-	r = check_version(p, is_readonly, err, err_size);
-	if (r < 0)
-		return r;
-	if (!is_readonly && sqlite3_db_readonly(p->db, "main") != 0) {
-		snprintf(err, err_size, "%s: it cannot be written", PROFILE_FILE);
-		return -EROFS;
-	}
-	r = profile_run(p, sql);
-	return r < 0 ? profile_fail(r, err, err_size) : 0;
+	return r < 0 ? fail(r, lock < 0 ? 0 : img->key, err, err_size) : 0;
 }
 
-int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size)
+static int forget_all(int dirfd)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	const int flags = is_readonly ? SQLITE_OPEN_READONLY
-				      : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-	char path[sizeof("/proc/self/fd/-2147483648/" PROFILE_FILE)];
-	struct profile *p = calloc(1, sizeof(*p));
-	int r;
+	_cleanup_(freep) struct profile_dir_file *all = NULL;
+	char name[PROFILE_DIR_NAME_SIZE];
+	size_t n;
+	int r = profile_dir_list(dirfd, &all, &n);
 
-	pthread_once(&once, set_up_sqlite);
-	snprintf(err, err_size, "out of memory");
-	if (!p)
-		return -ENOMEM;
-	r = look(dirfd, err, err_size);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", dirfd, PROFILE_FILE);
-	if (r == 0 &&
-	    sqlite3_open_v2(path, &p->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
-			    VFS) != SQLITE_OK) {
-		r = p->db ? profile_fail(errno_of(sqlite3_extended_errcode(p->db)) ?: -EIO, err,
-					 err_size)
-			  : -ENOMEM;
-		if (is_readonly && faccessat(dirfd, PROFILE_FILE, F_OK, 0) < 0 && errno == ENOENT)
-			r = -ENOENT;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		profile_dir_name(all[i].key, name);
+		if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+			r = -errno;
 	}
-	r = r ?: set_up(p, is_readonly, err, err_size);
-	if (r < 0)
-		profile_close(p);
-	else
-		*ret = p;
 	return r;
 }
 
-void profile_close(struct profile *p)
+int profile_forget(int dirfd, uint64_t key, char *err, size_t err_size)
 {
-	if (!p)
-		return;
-	sqlite3_close(p->db);
-	free(p);
+	_cleanup_(closep) int lock = profile_dir_lock(dirfd);
+	char name[PROFILE_DIR_NAME_SIZE];
+	int r = lock < 0 ? lock : 0;
+
+	profile_dir_name(key, name);
+	if (r == 0 && key)
+		r = unlinkat(dirfd, name, 0) < 0 ? -errno : 0;
+	else if (r == 0)
+		r = forget_all(dirfd);
+	return r < 0 && r != -ENOENT ? fail(r, lock < 0 ? 0 : key, err, err_size) : r;
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is a list of changes to a profile with three images in it: two bytes say where, and the
- * four that follow are put there. What is read of the file then is within the bounds, and a start
- * is noted or refused with a sentence. */
+/* An input is a list of changes to a profile: two bytes say where, and the four that follow are put
+ * there. Its sums are right, as a forger would have them, unless the first byte is odd. What is
+ * read of the file then is within the bounds, and a start is noted or refused with a sentence. */
 #include "support.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
 #include "veneer/prefetch/profile.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,22 +20,14 @@
 #define CHANGE_BYTES 6u
 #define CHANGES_MAX  64u
 #define IMAGES	     3u
+#define START_BYTES  32u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint64_t layers[] = { 11, 22, 33 };
-static char err[256];
+static char err[256], name[64];
 static uint8_t *sound;
 static size_t sound_bytes;
-
-static void clear(int dirfd)
-{
-	static const char *const names[] = { PROFILE_FILE, PROFILE_FILE "-wal", PROFILE_FILE "-shm",
-					     PROFILE_FILE "-journal" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		unlinkat(dirfd, names[i], 0);
-}
 
 static struct profile_stack stack_of(size_t first)
 {
@@ -52,47 +46,61 @@ static int note(int dirfd, size_t first, uint32_t extent)
 		.files = &file, .nfiles = 1, .items = &item, .nitems = 1, .at = 1000
 	};
 	const struct profile_stack s = stack_of(first);
-	struct profile *p;
-	int r = profile_open(dirfd, false, &p, err, sizeof(err));
 
-	if (r < 0)
-		return r;
-	r = profile_store(p, &s, &start, err, sizeof(err));
-	profile_close(p);
-	return r;
+	return profile_store(dirfd, &s, &start, err, sizeof(err));
 }
 
-/* Once: what all inputs change. The last connection that goes has brought all of it into the one
- * file. */
+/* Once: what all inputs change, the file of the first image. The others borrow from it. */
 static void make_sound(int dirfd)
 {
+	const struct profile_stack s = stack_of(0);
 	_cleanup_(closep) int fd = -1;
 	struct stat st;
 
-	clear(dirfd);
-	for (size_t i = 0; i < IMAGES; i++)
-		for (uint32_t k = 0; k < 3; k++)
-			fuzz_require(note(dirfd, i, k) == 0);
-	fd = openat(dirfd, PROFILE_FILE, O_RDONLY | O_CLOEXEC);
-	fuzz_require(fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0);
+	snprintf(name, sizeof(name), PROFILE_PREFIX "%016llx",
+		 (unsigned long long)profile_image_key(&s));
+	for (uint32_t k = 0; k < 3; k++)
+		fuzz_require(note(dirfd, 0, k) == 0);
+	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC);
+	fuzz_require(fd >= 0 && fstat(fd, &st) == 0 && st.st_size > START_BYTES);
 	sound_bytes = (size_t)st.st_size;
-	sound = malloc(sound_bytes);
+	sound = malloc(2 * sound_bytes);
 	fuzz_require(sound && pread(fd, sound, sound_bytes, 0) == (ssize_t)sound_bytes);
-	clear(dirfd);
+}
+
+/* Where the head and the body are, whatever they are now. */
+static void forge_sums(uint8_t *p)
+{
+	uint32_t head, body;
+	uint64_t sum;
+
+	memcpy(&head, p + 8, sizeof(head));
+	memcpy(&body, p + 12, sizeof(body));
+	if ((uint64_t)head + body > sound_bytes - START_BYTES)
+		return;
+	sum = hash_checksum(p + START_BYTES, head);
+	memcpy(p + 16, &sum, sizeof(sum));
+	sum = hash_checksum(p + START_BYTES + head, body);
+	memcpy(p + 24, &sum, sizeof(sum));
 }
 
 static void put(int dirfd, const uint8_t *data, size_t size)
 {
 	_cleanup_(closep) int fd =
-		openat(dirfd, PROFILE_FILE, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+		openat(dirfd, name, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+	const bool is_forged = !size || !(data[0] & 1);
+	uint8_t *changed = sound + sound_bytes;
 
-	fuzz_require(fd >= 0 && file_pwrite(fd, sound, sound_bytes, 0) == 0);
+	memcpy(changed, sound, sound_bytes);
 	for (size_t i = 0; i < CHANGES_MAX && size >= CHANGE_BYTES;
 	     i++, data += CHANGE_BYTES, size -= CHANGE_BYTES) {
-		const size_t at = ((size_t)data[0] << 8 | data[1]) % sound_bytes;
+		const size_t at = ((size_t)data[0] << 8 | data[1]) % (sound_bytes - 3);
 
-		fuzz_require(pwrite(fd, data + 2, 4, (off_t)at) == 4);
+		memcpy(changed + at, data + 2, 4);
 	}
+	if (is_forged)
+		forge_sums(changed);
+	fuzz_require(fd >= 0 && file_pwrite(fd, changed, sound_bytes, 0) == 0);
 }
 
 static void check_image(const struct profile_image *img)
@@ -115,21 +123,17 @@ static int check_each(const struct profile_image *img, void *arg)
 
 static void use(int dirfd)
 {
-	struct profile *p;
-
-	if (profile_open(dirfd, false, &p, err, sizeof(err)) < 0) {
-		fuzz_require(*err);
-		return;
-	}
 	for (size_t i = 0; i < IMAGES; i++) {
 		_cleanup_(profile_image_release) struct profile_image img = { 0 };
 		const struct profile_stack s = stack_of(i);
 
-		if (profile_load(p, &s, &img, err, sizeof(err)) == 0)
+		*err = '\0';
+		if (profile_load(dirfd, &s, &img, err, sizeof(err)) == 0)
 			check_image(&img);
+		else
+			fuzz_require(*err);
 	}
-	profile_each(p, true, check_each, NULL, err, sizeof(err));
-	profile_close(p);
+	profile_each(dirfd, true, check_each, NULL, err, sizeof(err));
 	note(dirfd, 0, 7);
 }
 
@@ -143,6 +147,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		make_sound(dirfd);
 	put(dirfd, data, size);
 	use(dirfd);
-	clear(dirfd);
+	unlinkat(dirfd, name, 0);
 	return 0;
 }

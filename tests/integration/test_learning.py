@@ -2,11 +2,11 @@
 """The first reads of a start are recorded, and read ahead at the next one; and nothing that is wrong with the
 profile is seen in the mount."""
 import ctypes
+import fcntl
 import json
 import mmap
 import os
 import signal
-import sqlite3
 import subprocess
 
 import pytest
@@ -316,39 +316,45 @@ def test_without_a_profile_the_list_is_empty(image):
 
 # ---- what may be wrong with the profile ----
 
+def _profile(state):
+    found, = state.glob("profile-*")
+    return found
+
+
 def _overwrite(state):
-    (state / "profile.db").write_bytes(blob(60_000, 1))
+    _profile(state).write_bytes(blob(60_000, 1))
 
 
 def _cut(state):
-    with open(state / "profile.db", "r+b") as f:
-        f.truncate(5000)
+    with open(_profile(state), "r+b") as f:
+        f.truncate(200)
+
+
+def _change(state):
+    with open(_profile(state), "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        f.write(b"\xff")
 
 
 def _make_newer(state):
-    with sqlite3.connect(state / "profile.db") as db:
-        db.execute("PRAGMA user_version=99")
-    db.close()
+    with open(_profile(state), "r+b") as f:
+        f.seek(4)
+        f.write(b"\x63")
 
 
 def _make_huge(state):
-    with open(state / "profile.db", "r+b") as f:
+    with open(_profile(state), "r+b") as f:
         f.truncate(1 << 30)
 
 
 def _make_directory(state):
-    (state / "profile.db").unlink()
-    (state / "profile.db").mkdir()
+    path = _profile(state)
+    path.unlink()
+    path.mkdir()
 
 
 def _open_to_all(state):
     state.chmod(0o777)
-
-
-def _drop_tables(state):
-    with sqlite3.connect(state / "profile.db") as db:
-        db.execute("DROP TABLE item")
-    db.close()
 
 
 def _replace_by_file(state):
@@ -358,7 +364,7 @@ def _replace_by_file(state):
     state.write_bytes(b"")
 
 
-_BAD = [_overwrite, _cut, _make_newer, _make_huge, _make_directory, _open_to_all, _drop_tables, _replace_by_file]
+_BAD = [_overwrite, _cut, _change, _make_newer, _make_huge, _make_directory, _open_to_all, _replace_by_file]
 
 
 def check_without_learning(image):
@@ -381,13 +387,17 @@ def test_a_bad_profile_is_one_line(image, spoil):
 
 def test_a_locked_profile_is_one_line(image):
     image.learn()
-    db = sqlite3.connect(image.state / "profile.db", isolation_level=None)
-    db.execute("PRAGMA locking_mode=EXCLUSIVE")
-    db.execute("BEGIN EXCLUSIVE")
-    db.execute("UPDATE image SET starts = starts + 1")
-    check_without_learning(image)
-    db.execute("ROLLBACK")
-    db.close()
+    with open(image.state / "profile.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        check_without_learning(image)
+
+
+def test_the_database_of_earlier_versions_goes(image):
+    image.state.mkdir(mode=0o700, parents=True)
+    for name in ("profile.db", "profile.db-wal", "profile.db-shm", "mine"):
+        (image.state / name).write_bytes(b"SQLite format 3")
+    image.learn()
+    assert {path.name for path in image.state.iterdir()} == {_profile(image.state).name, "profile.lock", "mine"}
 
 
 def test_a_read_only_state_directory_is_one_line(image):
@@ -404,7 +414,9 @@ def test_a_full_file_system_is_one_line(image):
     image.state.mkdir(parents=True)
     linux.mount("tmpfs", image.state, "tmpfs", 0, "size=16k,mode=700")
     try:
+        (image.state / "mine").write_bytes(bytes(16 * KIB))
         check_without_learning(image)
+        assert not list(image.state.glob("profile.new*")) and not list(image.state.glob("profile-*"))
     finally:
         linux.umount(image.state, linux.MNT_DETACH)
 

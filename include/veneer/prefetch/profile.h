@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles of images: one SQLite file a user, which any number of processes use at once and
- * which may be deleted at any time. The only user of SQLite. An image is the stack of its lower
- * layers, and a layer is known by device, inode and birth time of its root: a profile is of this
- * machine.
+/* Profiles of images: one file an image in a directory of the user's, which any number of processes
+ * use at once. Each file may be deleted at any time. An image is the stack of its lower layers, and
+ * a layer is known by device, inode and birth time of its root: a profile is of this machine.
  *
- * Every call may take as long as the file system takes: for threads without waiters. All return 0
- * or -errno, with a sentence in err when it is not 0: -EUCLEAN (damaged), -EPROTO (of a newer
- * version), -EFBIG, -EROFS, -EBUSY (locked for too long), -ENOSPC, -ENOENT, -ENOMEM, -EIO. */
+ * A file is written whole under another name and renamed. Writers take turns by flock(2); readers
+ * take no lock. profile_format.h has the bytes.
+ *
+ * Every call may take as long as the file system takes: for threads without waiters. dirfd stays
+ * the caller's, and open. All return 0 or -errno, with a sentence in err when it is not 0: -EUCLEAN
+ * (damaged), -EPROTO (of a newer version), -EFBIG, -EROFS, -EBUSY (locked for too long), -ENOSPC,
+ * -ENOENT, -ENOMEM, -EIO. */
 #pragma once
 
 #include "veneer/prefetch/predictor.h"
@@ -14,14 +17,14 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define PROFILE_FILE	     "profile.db"
-#define PROFILE_VERSION	     1
-#define PROFILE_BYTES_MAX    (64u << 20) /* the file does not grow beyond */
-#define PROFILE_BYTES_OPENED (256u << 20) /* a larger file is not ours */
-#define PROFILE_IMAGES_MAX   256u /* least recently started first out */
-#define PROFILE_ITEMS_MAX    32768u /* of one image; least recently seen first out */
-
-struct profile;
+#define PROFILE_PREFIX	      "profile-" /* and the key in hexadecimal */
+#define PROFILE_LOCK	      "profile.lock"
+#define PROFILE_VERSION	      1 /* of what veneer profile exports */
+#define PROFILE_BYTES_MAX     (64u << 20) /* all files together */
+#define PROFILE_BYTES_OF_FILE (16u << 20) /* a larger one is not ours */
+#define PROFILE_IMAGES_MAX    256u /* least recently stored first out */
+#define PROFILE_ITEMS_MAX     32768u /* of one image; least recently seen first out */
+#define PROFILE_LAYERS_MAX    65535u
 
 /* An image as a mount knows it. Layers top first. */
 struct profile_stack {
@@ -64,7 +67,7 @@ struct profile_image {
 	struct profile_score score;
 	int64_t last_seen;
 	char *label;
-	uint64_t key, *layers; /* those two are for profile_each only */
+	uint64_t key, *layers;
 	size_t nlayers;
 };
 
@@ -82,24 +85,19 @@ struct profile_start {
 uint64_t profile_layer_key(dev_t dev, ino_t ino, int64_t btime_s, int64_t btime_ns);
 uint64_t profile_image_key(const struct profile_stack *s);
 
-/* The file in a directory, made if it is not there unless is_readonly. dirfd stays the caller's,
- * and open. */
-int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size);
-void profile_close(struct profile *p);
-
 /* Load the profile of the image, or of one that shares layers with it; starts is 0 without one. */
-int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret,
-		 char *err, size_t err_size);
-/* Add one more start of the image. Afterwards the file is within its bounds. */
-int profile_store(struct profile *p, const struct profile_stack *s,
-		  const struct profile_start *start, char *err, size_t err_size);
+int profile_load(int dirfd, const struct profile_stack *s, struct profile_image *ret, char *err,
+		 size_t err_size);
+/* Add one more start of the image. Afterwards the files are within their bounds. */
+int profile_store(int dirfd, const struct profile_stack *s, const struct profile_start *start,
+		  char *err, size_t err_size);
 /* Call fn for all images, last started first; with their items or without. A result of fn but 0
  * ends it, and is returned. */
-int profile_each(struct profile *p, bool wants_items,
+int profile_each(int dirfd, bool wants_items,
 		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
 		 size_t err_size);
 /* In place of the profile of the image of that key, if any. */
-int profile_put(struct profile *p, const struct profile_image *img, char *err, size_t err_size);
+int profile_put(int dirfd, const struct profile_image *img, char *err, size_t err_size);
 /* Forget one, or all (key 0). -ENOENT without a sentence: it is not known. */
-int profile_forget(struct profile *p, uint64_t key, char *err, size_t err_size);
+int profile_forget(int dirfd, uint64_t key, char *err, size_t err_size);
 void profile_image_release(struct profile_image *img);

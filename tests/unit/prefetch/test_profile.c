@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/prefetch/profile.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,11 +28,12 @@ static const uint64_t layers[] = { 11, 22, 33 };
 
 static void clear(void)
 {
-	static const char *const names[] = { "profile.db", "profile.db-wal", "profile.db-shm",
-					     "profile.db-journal" };
+	DIR *d = opendir(dir);
 
-	for (size_t i = 0; i < 4; i++)
-		unlinkat(dirfd_, names[i], 0);
+	assert_non_null(d);
+	for (const struct dirent *e; (e = readdir(d));)
+		unlinkat(dirfd_, e->d_name, 0);
+	closedir(d);
 }
 
 static int setup(void **state)
@@ -65,26 +67,13 @@ static int see(const struct profile_stack *s, const char *path, uint64_t layer, 
 	const struct profile_start start = {
 		.files = &file, .nfiles = 1, .items = &item, .nitems = 1, .at = 1000
 	};
-	struct profile *p;
-	int r = profile_open(dirfd_, false, &p, err, sizeof(err));
 
-	if (r < 0)
-		return r;
-	r = profile_store(p, s, &start, err, sizeof(err));
-	profile_close(p);
-	return r;
+	return profile_store(dirfd_, s, &start, err, sizeof(err));
 }
 
 static int load(const struct profile_stack *s, struct profile_image *ret)
 {
-	struct profile *p;
-	int r = profile_open(dirfd_, false, &p, err, sizeof(err));
-
-	if (r < 0)
-		return r;
-	r = profile_load(p, s, ret, err, sizeof(err));
-	profile_close(p);
-	return r;
+	return profile_load(dirfd_, s, ret, err, sizeof(err));
 }
 
 static void test_profile__is_empty_at_first(void **state)
@@ -241,14 +230,11 @@ static void see_extents(const struct profile_stack *s, uint32_t first, size_t n)
 	const struct profile_start start = {
 		.files = &file, .nfiles = 1, .items = items, .nitems = n, .at = 1000
 	};
-	struct profile *p;
 
 	assert_non_null(items);
 	for (size_t i = 0; i < n; i++)
 		items[i].extent = first + (uint32_t)i;
-	assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
-	assert_int_equal(profile_store(p, s, &start, err, sizeof(err)), 0);
-	profile_close(p);
+	assert_int_equal(profile_store(dirfd_, s, &start, err, sizeof(err)), 0);
 	free(items);
 }
 
@@ -290,7 +276,6 @@ static void test_profile__what_is_of_starts_to_come_makes_room(void **state)
 		.nlayers = 1,
 	};
 	struct profile_image img;
-	struct profile *p;
 
 	(void)state;
 	assert_non_null(items);
@@ -298,9 +283,7 @@ static void test_profile__what_is_of_starts_to_come_makes_room(void **state)
 		items[i].extent = i;
 		items[i].history = (struct predictor_item){ .seen = 1, .count = 2 };
 	}
-	assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
-	assert_int_equal(profile_put(p, &stale, err, sizeof(err)), 0);
-	profile_close(p);
+	assert_int_equal(profile_put(dirfd_, &stale, err, sizeof(err)), 0);
 	free(items);
 	see_extents(&s, 0, 10);
 	assert_int_equal(load(&s, &img), 0);
@@ -324,15 +307,12 @@ static void test_profile__the_latest_images_are_kept(void **state)
 	uint64_t key = 1000;
 	const struct profile_stack s = { .layers = &key, .n = 1, .label = "/a/layer" };
 	struct profile_image img;
-	struct profile *p;
 	size_t n = 0;
 
 	(void)state;
 	for (size_t i = 0; i < PROFILE_IMAGES_MAX + 3; i++, key++)
 		assert_int_equal(see(&s, "a", key, 0), 0);
-	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), 0);
-	assert_int_equal(profile_each(p, false, count_image, &n, err, sizeof(err)), 0);
-	profile_close(p);
+	assert_int_equal(profile_each(dirfd_, false, count_image, &n, err, sizeof(err)), 0);
 	assert_int_equal(n, PROFILE_IMAGES_MAX);
 	/* The first three are gone, and nothing of theirs is left. */
 	key = 1002;
@@ -344,6 +324,20 @@ static void test_profile__the_latest_images_are_kept(void **state)
 	assert_int_equal(img.starts, 1);
 	assert_int_equal(img.nitems, 1);
 	profile_image_release(&img);
+}
+
+static off_t bytes_of_all(void)
+{
+	DIR *d = opendir(dir);
+	struct stat st;
+	off_t sum = 0;
+
+	assert_non_null(d);
+	for (const struct dirent *e; (e = readdir(d));)
+		if (fstatat(dirfd_, e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+			sum += st.st_size;
+	closedir(d);
+	return sum;
 }
 
 static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(void **state)
@@ -358,8 +352,6 @@ static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(
 		.files = files, .nfiles = PATHS, .items = items, .nitems = PATHS, .at = 1000
 	};
 	struct profile_image img;
-	struct profile *p;
-	struct stat st;
 
 	(void)state;
 	assert_true(paths && files && items);
@@ -375,11 +367,8 @@ static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(
 		items[i].file = (uint32_t)i;
 	}
 	for (; key <= IMAGES; key++) {
-		assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
-		assert_int_equal(profile_store(p, &s, &start, err, sizeof(err)), 0);
-		profile_close(p);
-		assert_int_equal(fstatat(dirfd_, "profile.db", &st, 0), 0);
-		assert_true(st.st_size <= (off_t)PROFILE_BYTES_MAX);
+			assert_int_equal(profile_store(dirfd_, &s, &start, err, sizeof(err)), 0);
+		assert_true(bytes_of_all() <= (off_t)PROFILE_BYTES_MAX);
 	}
 	key = IMAGES;
 	assert_int_equal(load(&s, &img), 0);
@@ -390,80 +379,130 @@ static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(
 	free(items);
 }
 
-static void spoil(size_t at, const void *p, size_t len)
+/* The name of the file of an image. */
+static const char *name_of(const struct profile_stack *s)
 {
-	int fd = openat(dirfd_, "profile.db", O_RDWR | O_CREAT, 0600);
+	static char name[64];
+
+	snprintf(name, sizeof(name), "profile-%016llx", (unsigned long long)profile_image_key(s));
+	return name;
+}
+
+static void spoil(const struct profile_stack *s, size_t at, const void *p, size_t len)
+{
+	int fd = openat(dirfd_, name_of(s), O_RDWR | O_CREAT, 0600);
 
 	assert_int_equal(pwrite(fd, p, len, (off_t)at), len);
 	close(fd);
 }
 
-static void test_profile__damage_anywhere_is_an_error_or_harmless(void **state)
+static int truncate_it(const struct profile_stack *s, off_t len)
+{
+	int fd = openat(dirfd_, name_of(s), O_RDWR), r = ftruncate(fd, len);
+
+	close(fd);
+	return r;
+}
+
+static void test_profile__damage_anywhere_is_an_error(void **state)
 {
 	const struct profile_stack s = stack_of(0, 1);
-	uint64_t random = 88172645463325252ull;
+	struct profile_image img = { 0 };
+	struct stat st;
 
 	(void)state;
-	for (int i = 0; i < 60; i++) {
-		struct profile_image img = { 0 };
-		int r;
+	assert_int_equal(see(&s, "some/file", 11, 1), 0);
+	assert_int_equal(fstatat(dirfd_, name_of(&s), &st, 0), 0);
+	for (off_t i = 0; i < st.st_size; i++) {
+		int fd = openat(dirfd_, name_of(&s), O_RDWR);
+		uint8_t was, is;
 
-		clear();
-		for (int k = 0; k < 3; k++)
-			assert_int_equal(see(&s, "some/file", 11, (uint32_t)k), 0);
-		for (int k = 0; k < 24; k++) {
-			random ^= random << 13;
-			random ^= random >> 7;
-			random ^= random << 17;
-			spoil(i == 0 ? (size_t)k : random % 36864, &random, 4);
-		}
-		r = load(&s, &img);
-		assert_true(r <= 0);
-		if (r < 0)
-			assert_true(strlen(err) > 0);
-		profile_image_release(&img);
-		see(&s, "some/file", 11, 0);
+		assert_int_equal(pread(fd, &was, 1, i), 1);
+		is = was ^ 0x40;
+		spoil(&s, (size_t)i, &is, 1);
+		*err = '\0';
+		assert_true(load(&s, &img) < 0);
+		assert_true(strlen(err) > 0);
+		assert_int_equal(img.nitems, 0);
+		assert_true(see(&s, "some/file", 11, 0) < 0);
+		spoil(&s, (size_t)i, &was, 1);
+		close(fd);
 	}
-	assert_true(true);
+	for (off_t len = 0; len < st.st_size; len++) {
+		assert_int_equal(see(&s, "some/file", 11, 1), 0);
+		assert_int_equal(truncate_it(&s, len), 0);
+		assert_int_equal(load(&s, &img), -EUCLEAN);
+		clear();
+	}
+}
+
+/* The other profiles are of use still. */
+static void test_profile__damage_stays_with_its_image(void **state)
+{
+	const struct profile_stack bad = stack_of(0, 2), good = stack_of(1, 2),
+				   fresh = stack_of(0, 1);
+	struct profile_image img;
+	size_t n = 0;
+
+	(void)state;
+	assert_int_equal(see(&bad, "a", 11, 0), 0);
+	assert_int_equal(see(&good, "b", 22, 0), 0);
+	assert_int_equal(truncate_it(&bad, 90), 0);
+	assert_int_equal(see(&good, "b", 22, 0), 0);
+	assert_int_equal(load(&good, &img), 0);
+	assert_int_equal(img.starts, 2);
+	profile_image_release(&img);
+	assert_int_equal(load(&fresh, &img), 0);
+	assert_int_equal(img.starts, 0);
+	profile_image_release(&img);
+	assert_int_equal(profile_each(dirfd_, true, count_image, &n, err, sizeof(err)), -EUCLEAN);
+	assert_int_equal(n, 1);
+	assert_non_null(strstr(err, name_of(&bad)));
+	assert_int_equal(profile_forget(dirfd_, profile_image_key(&bad), err, sizeof(err)), 0);
+	assert_int_equal(profile_each(dirfd_, true, count_image, &n, err, sizeof(err)), 0);
 }
 
 static void test_profile__says_what_is_wrong(void **state)
 {
-	static const char newer[] = { 0, 0, 0, 99 };
+	const uint32_t newer = 99;
 	const struct profile_stack s = stack_of(0, 1);
-	struct profile *p;
 	int fd;
 
 	(void)state;
-	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), -ENOENT);
+	assert_int_equal(profile_forget(dirfd_, 1, err, sizeof(err)), -ENOENT);
 	assert_int_equal(see(&s, "a", 11, 0), 0);
-	spoil(60, newer, sizeof(newer));
+	spoil(&s, 4, &newer, sizeof(newer));
 	assert_int_equal(see(&s, "a", 11, 0), -EPROTO);
 	assert_non_null(strstr(err, "newer"));
 	clear();
-	spoil(0, "this is no database at all, whatever it may be called", 50);
+	spoil(&s, 0, "this is no profile at all, whatever it may be called", 50);
 	assert_int_equal(see(&s, "a", 11, 0), -EUCLEAN);
 	clear();
-	fd = openat(dirfd_, "profile.db", O_RDWR | O_CREAT, 0600);
-	assert_int_equal(ftruncate(fd, (off_t)PROFILE_BYTES_OPENED + 1), 0);
-	close(fd);
+	assert_int_equal(see(&s, "a", 11, 0), 0);
+	assert_int_equal(truncate_it(&s, (off_t)PROFILE_BYTES_OF_FILE + 1), 0);
 	assert_int_equal(see(&s, "a", 11, 0), -EFBIG);
 	clear();
-	assert_int_equal(mkfifoat(dirfd_, "profile.db", 0600), 0);
+	assert_int_equal(mkfifoat(dirfd_, name_of(&s), 0600), 0);
 	assert_int_equal(see(&s, "a", 11, 0), -EUCLEAN);
 	clear();
+	assert_int_equal(symlinkat("/etc/passwd", dirfd_, name_of(&s)), 0);
+	assert_int_equal(see(&s, "a", 11, 0), -ELOOP);
+	clear();
+	fd = openat(dirfd_, PROFILE_LOCK, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	assert_int_equal(see(&s, "a", 11, 0), -EBUSY);
+	assert_non_null(strstr(err, PROFILE_LOCK ": somebody"));
+	close(fd);
+	assert_int_equal(see(&s, "a", 11, 0), 0);
 }
 
 static int copy_one(const struct profile_image *img, void *arg)
 {
-	struct profile *p;
 
 	assert_int_equal(img->nlayers, 3);
-	assert_int_equal(profile_open(*(int *)arg, false, &p, err, sizeof(err)), 0);
-	assert_int_equal(profile_forget(p, img->key, err, sizeof(err)), 0);
-	assert_int_equal(profile_forget(p, img->key, err, sizeof(err)), -ENOENT);
-	assert_int_equal(profile_put(p, img, err, sizeof(err)), 0);
-	profile_close(p);
+	assert_int_equal(profile_forget(*(int *)arg, img->key, err, sizeof(err)), 0);
+	assert_int_equal(profile_forget(*(int *)arg, img->key, err, sizeof(err)), -ENOENT);
+	assert_int_equal(profile_put(*(int *)arg, img, err, sizeof(err)), 0);
 	return 5;
 }
 
@@ -471,14 +510,11 @@ static void test_profile__gives_and_takes_whole_images(void **state)
 {
 	const struct profile_stack s = stack_of(0, 3);
 	struct profile_image img;
-	struct profile *p;
 
 	(void)state;
 	assert_int_equal(see(&s, "a", 11, 1), 0);
 	assert_int_equal(see(&s, "b", 11, 1), 0);
-	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), 0);
-	assert_int_equal(profile_each(p, true, copy_one, &dirfd_, err, sizeof(err)), 5);
-	profile_close(p);
+	assert_int_equal(profile_each(dirfd_, true, copy_one, &dirfd_, err, sizeof(err)), 5);
 	assert_int_equal(load(&s, &img), 0);
 	assert_int_equal(img.starts, 2);
 	assert_int_equal(img.nitems, 2);
@@ -487,30 +523,6 @@ static void test_profile__gives_and_takes_whole_images(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup(test_profile__##name, setup)
-
-/* Tables of a file that was imported may be views, of as many rows as one likes. */
-static void test_profile__a_file_without_an_end_is_given_up(void **state)
-{
-	static const char endless[] =
-		"ALTER TABLE item RENAME TO old;"
-		"CREATE VIEW item AS WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL"
-		" SELECT n + 1 FROM c) SELECT old.*, c.n AS place FROM old, c";
-	const struct profile_stack s = stack_of(0, 3);
-	struct profile_image img = { 0 };
-	char path[64];
-	sqlite3 *db;
-
-	(void)state;
-	assert_int_equal(see(&s, "a", 11, 1), 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d/profile.db", dirfd_);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, endless, NULL, NULL, NULL), SQLITE_OK);
-	sqlite3_close(db);
-	assert_true(load(&s, &img) < 0);
-	assert_non_null(strstr(err, "profile.db: "));
-	assert_true(sqlite3_memory_highwater(0) <= 128 << 20);
-	profile_image_release(&img);
-}
 
 int main(void)
 {
@@ -526,8 +538,8 @@ int main(void)
 		TEST(what_is_of_starts_to_come_makes_room),
 		TEST(the_latest_images_are_kept),
 		TEST(long_paths_do_not_make_the_file_larger_than_its_bound),
-		TEST(a_file_without_an_end_is_given_up),
-		TEST(damage_anywhere_is_an_error_or_harmless),
+		TEST(damage_anywhere_is_an_error),
+		TEST(damage_stays_with_its_image),
 		TEST(says_what_is_wrong),
 		TEST(gives_and_takes_whole_images),
 	};
