@@ -58,7 +58,7 @@ write_readme()
 	bin/fuse-overlayfs is the same program, by the name that Docker and containerd look for: leave it out where another
 	fuse-overlayfs is wanted. To be removed again are the files below; share/doc/veneer has the licence, and what changed.
 	"veneer server --metrics" is left out: "veneer stats --prometheus" says the same. So is "veneer diff --tar".
-	The program was linked with libfuse, glibc and liburing (LGPL-2.1), jansson, SQLite and xxhash, which its sources
+	The program was linked with libfuse, glibc and liburing (LGPL-2.1), jansson and xxhash, which its sources
 	let everybody do anew.
 
 	SHA-256 of the files:

@@ -14,7 +14,7 @@ LINT_PREFIX=${VENEER_LINT_PREFIX:-/usr/local/lib/veneer/lint}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev nettle-dev lowdown fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libmicrohttpd-dev libarchive-dev nettle-dev lowdown fuse3)
 CORE_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-yaml attr acl strace procps util-linux mount passwd make e2fsprogs git
 	busybox-static libcap2-bin uidmap podman conmon crun clang python3-venv shellcheck universal-ctags
@@ -30,7 +30,7 @@ BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetu
 	fuse-overlayfs postgresql mariadb-server-core mariadb-client-core sysbench rocksdb-tools make dpkg-dev python3-pip busybox-static stress-ng)
 
 # Of arm64, into a directory of their own; with all that these depend on.
-ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev nettle-dev libcmocka-dev)
+ARM64_PACKAGES=(libc6-dev liburing-dev libxxhash-dev libjansson-dev libmicrohttpd-dev libarchive-dev nettle-dev libcmocka-dev)
 
 # Of the cargo that builds fuse-overlayfs 2, which has no package.
 CARGO_MIN=1.85
@@ -320,16 +320,6 @@ stage_xxhash()
 		write_pc libxxhash xxhash "$tree"
 }
 
-stage_sqlite()
-{
-	local tree
-
-	tree=$(source_tree sqlite3)
-	(cd "$tree" && ./configure --disable-tcl --disable-readline && make sqlite3.c sqlite3.h &&
-		"${musl_cc[@]}" -DSQLITE_OMIT_LOAD_EXTENSION -c sqlite3.c && ar rcs "$stage/lib/libsqlite3.a" sqlite3.o &&
-		cp sqlite3.h "$stage/include/") && write_pc sqlite3 sqlite3 "$tree"
-}
-
 stage_liburing()
 {
 	(cd "$(source_tree liburing)" && ./configure --cc=musl-gcc --prefix="$MUSL_PREFIX" &&
@@ -358,12 +348,12 @@ provide_musl()
 
 	[ ! -e "$MUSL_PREFIX/cross.ini" ] || return 0
 	install_missing musl-tools tcl autoconf automake libtool make
-	fetch_sources fuse3 jansson liburing sqlite3 xxhash
+	fetch_sources fuse3 jansson liburing xxhash
 	stage=$scratch/root$MUSL_PREFIX
 	musl_cc=(musl-gcc -O2 -fPIC -isystem "$stage/include")
 	mkdir -p "$stage/include" "$stage/lib/pkgconfig"
 	say "building libraries with musl into $MUSL_PREFIX"
-	for part in kernel_headers xxhash sqlite liburing jansson fuse; do
+	for part in kernel_headers xxhash liburing jansson fuse; do
 		"stage_$part" >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "building for musl failed: $part"; }
 	done
 	write_cross_file "$MUSL_PREFIX" >"$stage/cross.ini"

@@ -9,7 +9,7 @@ RUN cd /src && rm -rf build* && meson setup build --buildtype=release -Db_lto=tr
 
 FROM debian:12-slim
 RUN apt-get update && \
-    apt-get install -y --no-install-recommends fuse3 libarchive13 libjansson4 libmicrohttpd12 libsqlite3-0 \
+    apt-get install -y --no-install-recommends fuse3 libarchive13 libjansson4 libmicrohttpd12 \
         liburing2 libxxhash0 && \
     rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/build/veneer /usr/local/bin/veneer

@@ -7,7 +7,7 @@ FROM veneer AS veneer
 FROM debian:12-slim
 RUN apt-get update && \
     apt-get install -y --no-install-recommends podman buildah crun uidmap libcap2-bin slirp4netns fuse3 ca-certificates \
-        busybox-static libarchive13 libjansson4 libmicrohttpd12 libsqlite3-0 liburing2 libxxhash0 && \
+        busybox-static libarchive13 libjansson4 libmicrohttpd12 liburing2 libxxhash0 && \
     rm -rf /var/lib/apt/lists/*
 COPY --from=veneer /usr/local/bin/veneer /usr/local/bin/veneer
 # With capabilities of the files they work in a container that has no CAP_SYS_ADMIN; set-id they do not.
