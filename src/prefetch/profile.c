@@ -48,7 +48,7 @@ static int fail(int r, uint64_t key, char *err, size_t err_size)
 
 	profile_dir_name(key, name);
 	snprintf(err, err_size, "%s: %s", r == -EBUSY || !key ? PROFILE_LOCK : name,
-		 r == -EUCLEAN ? "it is damaged"
+		 r == -EUCLEAN	? "it is damaged"
 		 : r == -EPROTO ? "it is of a newer version"
 		 : r == -EFBIG	? "it is far too large"
 		 : r == -EBUSY	? "somebody has it locked"
@@ -153,9 +153,8 @@ static struct profile_image *read_heads(int dirfd, size_t *ret_n, int *ret_r, ch
 	return heads;
 }
 
-int profile_each(int dirfd, bool wants_items,
-		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
-		 size_t err_size)
+int profile_each(int dirfd, bool wants_items, int (*fn)(const struct profile_image *img, void *arg),
+		 void *arg, char *err, size_t err_size)
 {
 	size_t n;
 	int r, said = 0;

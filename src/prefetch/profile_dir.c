@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define LOCK_MS	 500
+#define LOCK_MS	   500
 #define UNFINISHED "profile.new-" /* and the thread's number */
-#define DATABASE "profile.db" /* of versions up to 0.2, with its -wal, -shm and -journal */
+#define DATABASE   "profile.db" /* of versions up to 0.2, with its -wal, -shm and -journal */
 
 void profile_dir_name(uint64_t key, char ret[PROFILE_DIR_NAME_SIZE])
 {
@@ -74,8 +74,8 @@ static int read_parts(int fd, bool wants_items, const struct profile_stack *borr
 	return r ?: profile_format_body(&f, body, borrower, ret);
 }
 
-int profile_dir_read(int dirfd, uint64_t key, bool wants_items, const struct profile_stack *borrower,
-		     struct profile_image *ret)
+int profile_dir_read(int dirfd, uint64_t key, bool wants_items,
+		     const struct profile_stack *borrower, struct profile_image *ret)
 {
 	char name[PROFILE_DIR_NAME_SIZE];
 	_cleanup_(closep) int fd = -1;

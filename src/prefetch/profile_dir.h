@@ -19,8 +19,8 @@ void profile_dir_name(uint64_t key, char ret[PROFILE_DIR_NAME_SIZE]);
 int profile_dir_lock(int dirfd);
 /* The file of that key. -ENOENT: there is none. *ret is to be released after each result. borrower:
  * see profile_format_body. */
-int profile_dir_read(int dirfd, uint64_t key, bool wants_items, const struct profile_stack *borrower,
-		     struct profile_image *ret);
+int profile_dir_read(int dirfd, uint64_t key, bool wants_items,
+		     const struct profile_stack *borrower, struct profile_image *ret);
 /* Under the lock: put the bytes in the place of the file of that key, all of them or none. */
 int profile_dir_write(int dirfd, uint64_t key, const struct buf *bytes);
 /* All profiles, in any order; malloc'd. */

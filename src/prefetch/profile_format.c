@@ -105,7 +105,7 @@ int profile_format_start(const uint8_t *p, struct profile_format *ret)
 	if (version != VERSION)
 		return -EPROTO;
 	return ret->head > PROFILE_FORMAT_HEAD_MAX || ret->body > PROFILE_FORMAT_BODY_MAX ? -EUCLEAN
-											   : 0;
+											  : 0;
 }
 
 /* malloc'd; NULL: no memory, or c->bad. */

@@ -14,8 +14,8 @@
 #include "veneer/base/buf.h"
 #include "veneer/prefetch/profile.h"
 
-#define PROFILE_FORMAT_START	  32u
-#define PROFILE_FORMAT_HEAD_MAX	  (1u << 20)
+#define PROFILE_FORMAT_START	32u
+#define PROFILE_FORMAT_HEAD_MAX (1u << 20)
 #define PROFILE_FORMAT_BODY_MAX \
 	(PROFILE_BYTES_OF_FILE - PROFILE_FORMAT_HEAD_MAX - PROFILE_FORMAT_START)
 #define PROFILE_FORMAT_ITEM_BYTES 37u

@@ -57,8 +57,7 @@ static void add_known(struct rows *rows, const struct profile_image *img, bool i
 			continue;
 		*r = (struct row){ img->files[img->items[i].file], img->items[i], false };
 		r->item.history.seen = (r->item.history.seen & possible) << is_older;
-		if (r->item.history.seen &&
-		    (r->item.history.count > 1 || ago(r) <= ONCE_KEPT))
+		if (r->item.history.seen && (r->item.history.count > 1 || ago(r) <= ONCE_KEPT))
 			rows->n++;
 	}
 }

@@ -13,7 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define PROBE_MS     1000
+#define PROBE_MS 1000
 
 /* The user id outside of our user namespace. Every user is 0 in some namespace, and all of them
  * share /tmp. */

@@ -93,9 +93,8 @@ int profile_store(int dirfd, const struct profile_stack *s, const struct profile
 		  char *err, size_t err_size);
 /* Call fn for all images, last started first; with their items or without. A result of fn but 0
  * ends it, and is returned. */
-int profile_each(int dirfd, bool wants_items,
-		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
-		 size_t err_size);
+int profile_each(int dirfd, bool wants_items, int (*fn)(const struct profile_image *img, void *arg),
+		 void *arg, char *err, size_t err_size);
 /* In place of the profile of the image of that key, if any. */
 int profile_put(int dirfd, const struct profile_image *img, char *err, size_t err_size);
 /* Forget one, or all (key 0). -ENOENT without a sentence: it is not known. */

@@ -367,7 +367,7 @@ static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(
 		items[i].file = (uint32_t)i;
 	}
 	for (; key <= IMAGES; key++) {
-			assert_int_equal(profile_store(dirfd_, &s, &start, err, sizeof(err)), 0);
+		assert_int_equal(profile_store(dirfd_, &s, &start, err, sizeof(err)), 0);
 		assert_true(bytes_of_all() <= (off_t)PROFILE_BYTES_MAX);
 	}
 	key = IMAGES;
@@ -498,7 +498,6 @@ static void test_profile__says_what_is_wrong(void **state)
 
 static int copy_one(const struct profile_image *img, void *arg)
 {
-
 	assert_int_equal(img->nlayers, 3);
 	assert_int_equal(profile_forget(*(int *)arg, img->key, err, sizeof(err)), 0);
 	assert_int_equal(profile_forget(*(int *)arg, img->key, err, sizeof(err)), -ENOENT);

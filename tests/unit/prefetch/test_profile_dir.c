@@ -92,7 +92,8 @@ static void test_profile_dir__the_name_is_the_key(void **state)
 	(void)state;
 	assert_int_equal(write_key(1), 0);
 	assert_int_equal(
-		renameat(dirfd_, "profile-0000000000000001", dirfd_, "profile-0000000000000002"), 0);
+		renameat(dirfd_, "profile-0000000000000001", dirfd_, "profile-0000000000000002"),
+		0);
 	assert_int_equal(read_key(2), -EUCLEAN);
 }
 
@@ -155,8 +156,10 @@ static void test_profile_dir__sweeps_left_overs_and_the_oldest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(reads_what_it_wrote),	 TEST(the_name_is_the_key),
-		TEST(one_writer_at_a_time),	 TEST(lists_profiles_only),
+		TEST(reads_what_it_wrote),
+		TEST(the_name_is_the_key),
+		TEST(one_writer_at_a_time),
+		TEST(lists_profiles_only),
 		TEST(sweeps_left_overs_and_the_oldest),
 	};
 

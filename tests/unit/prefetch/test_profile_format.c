@@ -54,8 +54,9 @@ static int decode(const struct profile_stack *borrower, struct profile_image *re
 	f.head_sum = hash_checksum(bytes.data + PROFILE_FORMAT_START, f.head);
 	f.body_sum = hash_checksum(bytes.data + PROFILE_FORMAT_START + f.head, f.body);
 	r = profile_format_head(&f, bytes.data + PROFILE_FORMAT_START, ret);
-	return r ?: profile_format_body(&f, bytes.data + PROFILE_FORMAT_START + f.head, borrower,
-					ret);
+	return r
+		       ?: profile_format_body(&f, bytes.data + PROFILE_FORMAT_START + f.head,
+					      borrower, ret);
 }
 
 static void test_profile_format__gives_back_what_it_was_given(void **state)
@@ -159,10 +160,8 @@ static int finish(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(gives_back_what_it_was_given),
-		TEST(lends_files_of_the_borrower_only),
-		TEST(sums_cover_head_and_body),
-		TEST(no_number_leads_beyond_the_bytes),
+		TEST(gives_back_what_it_was_given), TEST(lends_files_of_the_borrower_only),
+		TEST(sums_cover_head_and_body),	    TEST(no_number_leads_beyond_the_bytes),
 		TEST(a_newer_version_is_no_damage),
 	};
 

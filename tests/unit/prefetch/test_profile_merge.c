@@ -25,9 +25,9 @@ static struct profile_image image_of(struct profile_item *items, size_t n)
 
 static struct profile_item item_of(uint32_t file, uint32_t extent, uint64_t seen, uint32_t count)
 {
-	return (struct profile_item){
-		.file = file, .extent = extent, .history = { .seen = seen, .count = count }
-	};
+	return (struct profile_item){ .file = file,
+				      .extent = extent,
+				      .history = { .seen = seen, .count = count } };
 }
 
 static void test_profile_merge__adds_a_start(void **state)
@@ -92,8 +92,12 @@ static void test_profile_merge__stays_within_the_bytes_of_a_file(void **state)
 	char *paths = calloc(PATHS, PATH_BYTES + 1);
 	struct profile_file *files = calloc(PATHS, sizeof(*files));
 	struct profile_item *items = calloc(PATHS, sizeof(*items));
-	struct profile_image img = { .files = files, .nfiles = PATHS, .items = items,
-				     .nitems = PATHS, .starts = 20, .label = path_a },
+	struct profile_image img = { .files = files,
+				     .nfiles = PATHS,
+				     .items = items,
+				     .nitems = PATHS,
+				     .starts = 20,
+				     .label = path_a },
 			     got;
 	struct buf bytes = { 0 };
 
