@@ -49,7 +49,7 @@ say()
 export VENEER_CGROUP=${VENEER_CGROUP-}
 
 results=$(mktemp -d)
-# The runs of another user (_USER in tests/integration/support/rootless.py) write in a directory of his: in one for everybody
+# The runs of another user (_USER in tests/support/rootless.py) write in a directory of his: in one for everybody
 # names that we write, as root, could be links by then.
 TEST_USER=12345
 if [ "$(id -u)" = 0 ]; then

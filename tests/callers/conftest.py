@@ -8,12 +8,9 @@ stores are made (default: /var/tmp); it must be on a real file system.
 """
 import os
 import shutil
-import sys
 import tempfile
 
 import pytest
-
-sys.path.insert(1, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
 
 import engine
 import host
@@ -23,9 +20,9 @@ from containers import Containers
 from docker import Docker
 from guest import Guest
 from mount_program import MountProgram
+from support.repository import REPOSITORY
 
 USER = "veneer-test"
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _session = {}
 
 
@@ -42,7 +39,7 @@ def base():
 
 @pytest.fixture(scope="session")
 def mount_program(base):
-    bin_dir = os.path.abspath(os.environ.get("VENEER_BIN_DIR", os.path.join(ROOT, "build")))
+    bin_dir = os.path.abspath(os.environ.get("VENEER_BIN_DIR", REPOSITORY / "build"))
     program = MountProgram(bin_dir, base)
     _session["program"] = program
     yield program

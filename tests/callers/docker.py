@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from engine import Engine, EngineError, base_env, end_users_of, remove_empty_cgroups
-from waiting import wait_until
+from support.waiting import wait_until
 
 START_S = 60
 

@@ -9,7 +9,7 @@ import tempfile
 import image_tree
 from mount_program import fuse_mounts_below, mount_of
 from reaper import Reaper
-from waiting import wait_until
+from support.waiting import wait_until
 
 COMMAND_TIMEOUT_S = 90
 KEPT_OUTPUT = 600

@@ -5,10 +5,10 @@ import os
 import shutil
 import subprocess
 
-import pages
 from engine import base_env, go_path, run
+from support import pages
+from support.repository import REPOSITORY
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SOURCE = "/usr/local/src/veneer"
 OVERLAID = ("/etc", "/usr/local", "/root", "/opt", "/var/lib")
 # Engines' stores take a real file system.

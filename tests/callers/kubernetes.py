@@ -11,10 +11,11 @@ import shutil
 import tarfile
 import time
 
-import pages
 from ctr import END, PAGE as CONTAINERD, write_archive
 from engine import EngineError, remove_empty_cgroups
-from guest import GO_CACHE, REPOSITORY
+from guest import GO_CACHE
+from support import pages
+from support.repository import REPOSITORY
 
 PAGE = "contrib/kubernetes/README.md"
 HERE = os.path.dirname(os.path.abspath(__file__))

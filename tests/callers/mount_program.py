@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from waiting import wait_until
+from support.waiting import wait_until
 
 # One block, its directories and the map with its preallocated tail; far from a file of 8 MiB.
 SMALL_GROWTH = 512 << 10

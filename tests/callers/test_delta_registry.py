@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 import engine
-from waiting import wait_until
+from support.waiting import wait_until
 
 BLOCK, SIZE, STEPS = 4096, 8 << 20, 3
 

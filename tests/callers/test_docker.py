@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from life import big_after, sum_big, zero_block
-from waiting import wait_until
+from support.waiting import wait_until
 
 RESTART_S = 60
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from guest import REPOSITORY
+from support.repository import REPOSITORY
 
 SCRIPT = os.path.join(REPOSITORY, "contrib/podman/flatten-store.sh")
 BLOCK = 4096

@@ -9,8 +9,8 @@ import pytest
 
 import engine
 import host_image
-import pages
-from guest import REPOSITORY
+from support import pages
+from support.repository import REPOSITORY
 
 PODMAN = "contrib/podman/README.md"
 DOCKER = "contrib/docker/README.md"

@@ -7,8 +7,9 @@ import pytest
 
 import engine
 import image_tree
-import pages
-from guest import READER, REPOSITORY
+from guest import READER
+from support import pages
+from support.repository import REPOSITORY
 
 OLD = "/usr/bin/fuse-overlayfs"
 BIG = 4 << 20

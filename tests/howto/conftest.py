@@ -3,23 +3,20 @@
 import itertools
 import os
 import pathlib
-import sys
 import tempfile
 
 import pytest
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "tests" / "support"), os.path.dirname(__file__)]
+from machine import Machine, remove
+from support import suite
+
 os.environ["PATH"] += ":/usr/sbin:/sbin"
-
-from machine import Machine, remove  # noqa: E402
-
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def program():
-    return os.path.abspath(os.environ.get("VENEER_BIN", REPOSITORY / "build" / "veneer"))
+    return suite.program()
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import pathlib
 import shutil
 import subprocess
 
-import pages
+from support import pages
+from support.repository import REPOSITORY, copy_sources
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SOURCE = "/usr/local/src/veneer"
 # On the disk: an overlay does not take all that layers and engines' stores hold.
@@ -92,14 +92,7 @@ class Machine:
         self.sh("ln -sf veneer /usr/local/bin/fuse-overlayfs")
 
     def copy_sources(self):
-        """What git knows or would take."""
-        listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPOSITORY,
-                                stdout=subprocess.PIPE, check=True).stdout
-        for name in filter(None, listed.decode().split("\0")):
-            if (REPOSITORY / name).exists():
-                target = pathlib.Path(self.path(f"{SOURCE}/{name}"))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(REPOSITORY / name, target)
+        copy_sources(pathlib.Path(self.path(SOURCE)))
 
     def sh(self, script, user="root"):
         """Pasted into a shell that stops at the first command that fails; what it printed."""

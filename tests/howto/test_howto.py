@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-import pages
-from machine import REPOSITORY
+from support import pages
+from support.repository import REPOSITORY
 
 
 def need(*programs):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manual pages, the option table and what --help prints name the same things."""
 import os
-import pathlib
 import re
 import subprocess
 
 import pytest
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+from support.repository import REPOSITORY
+
 PROGRAM = os.environ.get("VENEER_BIN", str(REPOSITORY / "build" / "veneer"))
 PAGE = (REPOSITORY / "man" / "veneer.1.md").read_text()
 PAGES = sorted((REPOSITORY / "man").glob("*.md"))

@@ -12,7 +12,8 @@ import tempfile
 
 import pytest
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+from support.repository import REPOSITORY, copy_sources
+
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 
 
@@ -31,17 +32,6 @@ def pages_for_callers():
     return pages | linked | {
         "share/doc/veneer/contrib/podman/flatten-store.sh", "share/doc/veneer/contrib/containerd/flatten-snapshots.sh",
         "bin/veneer-flatten-store", "bin/veneer-flatten-snapshots", "share/veneer/grafana/veneer.json"}
-
-
-def copy_of_sources(target):
-    """The files that git knows or would take, as a release has them."""
-    listed = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
-    for name in filter(None, listed.split("\0")):
-        if not (REPOSITORY / name).exists():
-            continue
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(REPOSITORY / name, target / name)
-    return target
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +77,7 @@ def packages(scratch):
         return pathlib.Path(os.environ["VENEER_PACKAGES"])
     if not shutil.which("dh"):
         pytest.skip("there is no debhelper")
-    sources = copy_of_sources(scratch / "deb" / "veneer")
+    sources = copy_sources(scratch / "deb" / "veneer")
     own_fuse = os.path.exists(os.environ.get("VENEER_FUSE_PREFIX", "/usr/local/lib/veneer/fuse3") + "/lib/libfuse3.a")
     run("dpkg-buildpackage", "-us", "-uc", *["-Ppkg.veneer.libfuse"] * own_fuse, cwd=sources)
     return sources.parent

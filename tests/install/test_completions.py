@@ -12,6 +12,7 @@ import time
 import pytest
 
 from conftest import run
+from support.repository import REPOSITORY
 
 needs_fish = pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
 needs_zsh = pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
@@ -110,7 +111,6 @@ def zsh(completions, scratch):
 
 
 def commands_of(program):
-    from conftest import REPOSITORY
     return re.findall(r'^\t\{ "([a-z]+)", cmd_', (REPOSITORY / "src/cli/main.c").read_text(), re.M)
 
 
@@ -120,7 +120,6 @@ def long_options(program, *command):
 
 def mount_words(program):
     """Each option of a mount that the program takes."""
-    from conftest import REPOSITORY
     return set(re.findall(r'^\t\{ "([\w-]+)=?", ', (REPOSITORY / "src/mount/options_table.c").read_text(), re.M))
 
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from cleanroot import base
-from conftest import copy_of_sources
+from support.repository import copy_sources
 
 pytestmark = pytest.mark.slow
 # What is not the Dockerfile's fault.
@@ -74,6 +74,6 @@ def builder(scratch):
      r"usage: contrib/test\.sh(?s:.*)unit(?s:.*)mapcrash"),
 ], ids=["build", "test"])
 def test_dockerfile_builds(builder, scratch, name, script, wanted):
-    context = copy_of_sources(scratch / f"context-{name}")
+    context = copy_sources(scratch / f"context-{name}")
     builder("bud", "--network", "host", "--pull-never", "-f", context / "contrib" / "docker" / name, "-t", "localhost/made", context)
     assert re.search(wanted, said := builder.run("localhost/made", script)), said

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from conftest import REPOSITORY, run
+from conftest import run
+from support.repository import REPOSITORY
 
 PAGES = sorted(path.name.removesuffix(".md") for path in (REPOSITORY / "man").glob("*.[1-8].md"))
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from cleanroot import CACHE
-from conftest import REPOSITORY, run
+from conftest import run
+from support.repository import REPOSITORY
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from cleanroot import Root
-from conftest import REPOSITORY, copy_of_sources, pages_for_callers, run
+from conftest import pages_for_callers, run
+from support.repository import REPOSITORY, copy_sources
 
 SPEC = REPOSITORY / "contrib/rpm/veneer.spec"
 MACROS = REPOSITORY / "tests/install/macros.fedora"
@@ -72,7 +73,7 @@ def test_an_apk_is_packed_as_the_apkbuild_says(unpacked, scratch):
 @pytest.mark.slow
 def test_an_apk_is_built_as_the_apkbuild_says(scratch):
     """build(), check() and package() by a shell, with what they call; abuild alone is not there."""
-    sources = copy_of_sources(scratch / "apk-sources")
+    sources = copy_sources(scratch / "apk-sources")
     own_fuse = os.environ.get("VENEER_FUSE_PREFIX", "/usr/local/lib/veneer/fuse3") + "/lib/pkgconfig"
     said = run("sh", "-euc", """
         . contrib/alpine/APKBUILD; pkgdir=$1
@@ -96,7 +97,7 @@ def rpms(scratch):
     top = scratch / "rpm"
     (top / "SOURCES").mkdir(parents=True)
     version = run("rpmspec", "-q", "--srpm", "--qf", "%{version}", SPEC)
-    copy_of_sources(top / f"veneer-{version}")
+    copy_sources(top / f"veneer-{version}")
     run("tar", "-C", top, "-czf", top / f"SOURCES/veneer-{version}.tar.gz", f"veneer-{version}")
     macros = [] if run("rpm", "--eval", "%meson") != "%meson\n" else [f"--load={MACROS}"]
     own_fuse = os.environ.get("VENEER_FUSE_PREFIX", "/usr/local/lib/veneer/fuse3") + "/lib/pkgconfig"
@@ -316,7 +317,7 @@ def test_beside_fuse_overlayfs_and_in_its_place(packages, root):
 @pytest.mark.parametrize("suite", ["trixie"])
 def test_built_and_used_where_libfuse_is_new_enough(root):
     """From Build-Depends alone, with the distribution's libfuse."""
-    copy_of_sources(root.given / "veneer")
+    copy_sources(root.given / "veneer")
     root.run(_USE + r"""
         apt-get -q update >/dev/null
         cp -r /mnt/given/veneer /tmp/veneer; cd /tmp/veneer

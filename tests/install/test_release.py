@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from conftest import REPOSITORY, copy_of_sources, pages_for_callers, run
+from conftest import pages_for_callers, run
+from support.repository import REPOSITORY, copy_sources
 
 # Command line, mounts of an own process, and of a server that is started from the file that is linked statically.
 _SMOKE = [
@@ -84,7 +85,7 @@ def test_it_serves_as_the_other_build_does(unpacked, file, options):
 
 @pytest.mark.slow
 def test_the_same_sources_elsewhere_give_the_same_archive(archive, scratch):
-    sources = copy_of_sources(scratch / "a place" / "veneer")
+    sources = copy_sources(scratch / "a place" / "veneer")
     run(sources / "contrib/release.sh", scratch / "again", env={**os.environ, "TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "HOME": "/"})
     assert (scratch / "again" / "SHA256SUMS").read_text() == (archive.parent / "SHA256SUMS").read_text()
 

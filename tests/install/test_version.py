@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from conftest import REPOSITORY, run
+from conftest import run
+from support.repository import REPOSITORY
 
 
 def version():

@@ -14,12 +14,9 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 from support import linux, rootless, server as mounts, unprivileged
 from support.command import mount_points
@@ -27,14 +24,9 @@ from support.content import MIB
 from support.killer import Killer
 from support.shared import SharedServer
 from support.stack import Stack, remove_tree
-from support.watchdog import Watchdog
+from support.suite import new_directory, program, show_log, veneer_bin, watchdog  # noqa: F401
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _numbers = itertools.count()
-
-
-def _program():
-    return os.path.abspath(os.environ.get("VENEER_BIN", _REPOSITORY / "build" / "veneer"))
 
 
 def pytest_addoption(parser):
@@ -67,7 +59,7 @@ def pytest_cmdline_main(config):
     is_named = any(setting.startswith("cache_dir=") for setting in config.getoption("override_ini") or [])
     cache = [] if is_named else ["-p", "no:cacheprovider"]
     arguments = ["-m", "pytest", *cache, *config.invocation_params.args]
-    return rootless.run(arguments, _program(), is_plain)
+    return rootless.run(arguments, program(), is_plain)
 
 
 def pytest_configure(config):
@@ -119,7 +111,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_report_header(config):
-    return (f"veneer: {_program()}, mode {rootless.mode()}, "
+    return (f"veneer: {program()}, mode {rootless.mode()}, "
             f"{config.getoption('--mode')}{', share=pages' if config.getoption('--share') else ''}"
             f"{', writeback=on' if config.getoption('--writeback') else ''}")
 
@@ -127,9 +119,7 @@ def pytest_report_header(config):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
-    stack = getattr(item, "funcargs", {}).get("stack")
-    if report.failed and stack and stack.log:
-        report.sections.append(("server log", stack.log[-6000:]))
+    show_log(item, report, "stack")
     if report.failed:
         item.has_failed = True
 
@@ -140,28 +130,12 @@ def mode():
 
 
 @pytest.fixture(scope="session")
-def veneer_bin():
-    program = _program()
-    if not os.access(program, os.X_OK):
-        pytest.exit(f"{program} is not there: build it, or set VENEER_BIN", returncode=2)
-    return program
-
-
-@pytest.fixture(scope="session")
 def session_dir():
-    chosen = os.environ.get("VENEER_TEST_DIR", "/var/tmp")
-    path = pathlib.Path(tempfile.mkdtemp(prefix="veneer-test-", dir=chosen))
+    path = new_directory("test")
     path.chmod(0o755)
     yield path
     if not any(path.iterdir()):
         path.rmdir()
-
-
-@pytest.fixture(scope="session")
-def watchdog():
-    dog = Watchdog()
-    yield dog
-    dog.close()
 
 
 @pytest.fixture(scope="session")

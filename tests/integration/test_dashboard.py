@@ -2,7 +2,6 @@
 """contrib/grafana/veneer.json asks for nothing that `veneer stats --prometheus` does not print."""
 import json
 import os
-import pathlib
 import re
 import subprocess
 
@@ -12,8 +11,9 @@ from support import linux
 from support.content import blob
 from support.expect import write_at
 from support.places import Place
+from support.repository import REPOSITORY
 
-DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "contrib" / "grafana" / "veneer.json"
+DASHBOARD = REPOSITORY / "contrib" / "grafana" / "veneer.json"
 # Series that Prometheus adds to each target.
 ADDED = {"instance", "job"}
 

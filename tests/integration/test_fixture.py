@@ -12,6 +12,7 @@ import time
 import pytest
 
 from support.child import in_child
+from support.repository import REPOSITORY
 from support.server import wait_until
 
 
@@ -73,7 +74,7 @@ def test_what_core_leaves_out_is_there():
 @pytest.mark.needs_root("runs tests as another user")
 def test_results_of_another_user_are_written_where_nobody_else_writes():
     """contrib/test.sh is root, and its files have fixed names."""
-    script = pathlib.Path(__file__).parents[2] / "contrib" / "test.sh"
+    script = REPOSITORY / "contrib" / "test.sh"
     text = script.read_text().replace('\nmain "$@"\n', """
 run_pytest some-rootless tests/integration/test_usage.py -k version --rootless
 find "$results" -perm /022 ! -type l

@@ -23,7 +23,7 @@ from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
 from support.shared import child_of, kill, wait_for_death
-from waiting import wait_until_old
+from support.waiting import wait_until_old
 
 _PASSTHROUGH = ["", "io=cached", "io=direct"]
 

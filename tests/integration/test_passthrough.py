@@ -15,7 +15,7 @@ from support.counters import Gained, counters
 from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m, settle  # noqa: F401
 from support.server import wait_until
-from waiting import wait_until_old
+from support.waiting import wait_until_old
 
 pytestmark = [NEEDS_ROOT, pytest.mark.writethrough("files are passed through here")]
 

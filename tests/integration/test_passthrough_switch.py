@@ -4,7 +4,6 @@ stays as it is. Every row was once a way to corrupt a lower file or to fail with
 import errno
 import mmap
 import os
-import pathlib
 import shutil
 import stat
 import subprocess
@@ -18,9 +17,10 @@ from support.counters import Gained
 from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, m, settle  # noqa: F401
 from support.server import wait_until
+from support.repository import REPOSITORY
 
 pytestmark = [NEEDS_ROOT, pytest.mark.writethrough("files are passed through here")]
-OPENS_C = pathlib.Path(__file__).parent / "support" / "opens.c"
+OPENS_C = REPOSITORY / "tests" / "support" / "opens.c"
 
 
 # ---- a reader holds a lower file, a writer comes ----

@@ -15,7 +15,7 @@ from support.counters import Gained
 from support.expect import fails_with, opened, read_at, write_at
 from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m  # noqa: F401
 from support.server import wait_until
-from waiting import wait_for_tick
+from support.waiting import wait_for_tick
 
 pytestmark = NEEDS_ROOT
 

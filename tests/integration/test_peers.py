@@ -27,7 +27,7 @@ _MOUNT = [wire.message(wire.DIRS, b"\0\0\2\0"), wire.message(wire.ARGS, _ARGS),
 GIVEN = {"mount": wire.READY, "stats": wire.TEXT, "upgrade": wire.BEQUEST, "ping": wire.PONG}
 HELLO = wire.message(wire.HELLO, b"test")
 KERNELS = ["new", "old"]
-_SUPPORT = pathlib.Path(__file__).parent / "support"
+_TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(params=KERNELS)
@@ -198,7 +198,7 @@ _CLIENT = """
 def _ask_as(server, *command):
     """What a client is told first that command starts."""
     at = (server.directory, wire.socket_name())
-    result = subprocess.run([*command, sys.executable, "-c", textwrap.dedent(_CLIENT), _SUPPORT.parent, *at], text=True,
+    result = subprocess.run([*command, sys.executable, "-c", textwrap.dedent(_CLIENT), _TESTS, *at], text=True,
                             capture_output=True, timeout=60, cwd="/")
     assert result.returncode == 0, result
     return result.stdout
@@ -355,7 +355,7 @@ class FalseServer:
     def __init__(self, directory, *command, root="/", how="itself"):
         directory.mkdir(mode=0o700, exist_ok=True)
         self.directory = directory
-        self.process = subprocess.Popen([*command, sys.executable, "-c", textwrap.dedent(_FALSE_SERVER), _SUPPORT.parent, directory,
+        self.process = subprocess.Popen([*command, sys.executable, "-c", textwrap.dedent(_FALSE_SERVER), _TESTS, directory,
                                          wire.socket_name(), root, how], text=True, stdout=subprocess.PIPE, cwd="/")
         assert self.process.stdout.readline() == "there\n"
 

@@ -25,7 +25,7 @@ from support.expect import fails_with, opened, read_at, write_at
 from support.procfs import waits_for_lock
 from support.server import MountFailed, unmount, wait_until
 from support.siblings import Siblings
-from waiting import wait_for_tick
+from support.waiting import wait_for_tick
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 

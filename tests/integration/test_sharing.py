@@ -14,7 +14,7 @@ import pytest
 from support import linux, syscount
 from support.server import SharedMount, wait_until
 from support.shared import SharedServer
-from waiting import wait_for_tick
+from support.waiting import wait_for_tick
 
 _LOOKS = {"openat", "openat2", "open_by_handle_at", "getdents64", "newfstatat", "fstat", "statx", "readlinkat",
           "getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr", "getxattrat", "listxattrat",

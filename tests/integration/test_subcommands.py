@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import pty
 import re
 import select
@@ -16,9 +15,10 @@ from support import layers, linux
 from support.content import MIB, blob
 from support.expect import opened
 from support.places import Place
+from support.repository import REPOSITORY
 from support.server import wait_until
 
-_MANUAL = pathlib.Path(__file__).resolve().parents[2] / "man" / "veneer.1.md"
+_MANUAL = REPOSITORY / "man" / "veneer.1.md"
 _COLUMNS, _LINES = 80, 24
 # Its options are too many.
 _LONGER = {"mount": 64}

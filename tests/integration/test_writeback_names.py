@@ -9,7 +9,7 @@ import pytest
 from support.content import BLOCK, MIB, blob
 from support.counters import Gained
 from support.expect import opened
-from waiting import wait_for_tick
+from support.waiting import wait_for_tick
 
 pytestmark = pytest.mark.unshared("share=pages keeps no changed pages")
 _KEEPS = "io=cached", "writeback=on"

@@ -6,25 +6,18 @@ VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory
 time.
 """
 import os
-import pathlib
 import shutil
-import sys
-import tempfile
 
 import pytest
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [os.path.dirname(__file__), str(_REPOSITORY / "tests" / "integration")]
-
-from support import linux  # noqa: E402
-from support.command import mount_points  # noqa: E402
-from support.shared import SharedServer  # noqa: E402
+from support import linux
+from support.command import mount_points
+from support.shared import SharedServer
+from support.suite import new_directory, set_apart, show_log, veneer_bin  # noqa: F401
 
 
 def pytest_configure(config):
-    os.environ.setdefault("VENEER_CGROUP", "")
-    if os.geteuid() == 0:
-        linux.private_mounts()
+    set_apart()
 
 
 def pytest_runtest_setup(item):
@@ -34,24 +27,12 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    report = (yield).get_result()
-    server = getattr(item, "funcargs", {}).get("server")
-    if report.failed and server and server.log:
-        report.sections.append(("server log", server.log[-6000:]))
-
-
-@pytest.fixture(scope="session")
-def veneer_bin():
-    program = os.path.abspath(os.environ.get("VENEER_BIN", _REPOSITORY / "build" / "veneer"))
-    if not os.access(program, os.X_OK):
-        pytest.exit(f"{program} is not there: build it, or set VENEER_BIN", returncode=2)
-    return program
+    show_log(item, (yield).get_result(), "server")
 
 
 @pytest.fixture
 def base():
-    chosen = os.environ.get("VENEER_TEST_DIR", "/var/tmp")
-    path = pathlib.Path(tempfile.mkdtemp(prefix="veneer-soak-", dir=chosen))
+    path = new_directory("soak")
     yield path
     for point in reversed(mount_points(path)):
         linux.umount(point, linux.MNT_DETACH)

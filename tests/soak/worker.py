@@ -17,7 +17,7 @@ import time
 import traceback
 import zlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from support import linux
 

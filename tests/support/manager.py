@@ -11,10 +11,11 @@ import time
 
 from . import linux
 from .child import Child
+from .repository import REPOSITORY
 from .server import wait_until
 
 SYSTEMD = "/lib/systemd/systemd"
-UNITS = pathlib.Path(__file__).resolve().parents[3] / "contrib" / "systemd"
+UNITS = REPOSITORY / "contrib" / "systemd"
 CLONE_NEWCGROUP = 0x02000000
 
 

@@ -6,7 +6,7 @@ import pathlib
 import signal
 import subprocess
 
-from waiting import wait_until
+from .waiting import wait_until
 
 from . import linux
 
