@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An input is a command line: its words, each ended by a newline. */
+#include "support.h"
 #include "veneer/mount/options.h"
 
 #include <errno.h>
@@ -13,12 +14,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(bool is_kept)
-{
-	if (!is_kept)
-		abort();
-}
-
 static void check_maps(const struct id_maps *m)
 {
 	for (size_t i = 0; i < m->n; i++) {
@@ -26,32 +21,32 @@ static void check_maps(const struct id_maps *m)
 
 		if (row->len == 0)
 			continue;
-		require(row->outside + (row->len - 1) >= row->outside);
-		require(row->inside + (row->len - 1) >= row->inside);
+		fuzz_require(row->outside + (row->len - 1) >= row->outside);
+		fuzz_require(row->inside + (row->len - 1) >= row->inside);
 	}
 	if (m->n == 1 && m->rows[0].len > 0)
-		require(idmap_to_disk(m, m->rows[0].inside) == m->rows[0].outside);
+		fuzz_require(idmap_to_disk(m, m->rows[0].inside) == m->rows[0].outside);
 }
 
 static void check_result(const struct mount_opts *o)
 {
-	require(o->kernel_opts != NULL);
+	fuzz_require(o->kernel_opts != NULL);
 	for (size_t i = 0; i < o->n_lower; i++)
-		require(o->lower[i][0] == '/');
+		fuzz_require(o->lower[i][0] == '/');
 	for (size_t i = 0; i < o->n_unknown; i++)
-		require(o->unknown[i][0] != '\0');
-	require(!o->upper || o->upper[0] == '/');
-	require(!o->work || o->work[0] == '/');
-	require(o->timeout_s >= 0);
-	require(o->xattr_permissions >= 0 && o->xattr_permissions <= 2);
-	require(o->squash_uid >= -1 && o->squash_uid < UINT32_MAX);
-	require(o->squash_gid >= -1 && o->squash_gid < UINT32_MAX);
+		fuzz_require(o->unknown[i][0] != '\0');
+	fuzz_require(!o->upper || o->upper[0] == '/');
+	fuzz_require(!o->work || o->work[0] == '/');
+	fuzz_require(o->timeout_s >= 0);
+	fuzz_require(o->xattr_permissions >= 0 && o->xattr_permissions <= 2);
+	fuzz_require(o->squash_uid >= -1 && o->squash_uid < UINT32_MAX);
+	fuzz_require(o->squash_gid >= -1 && o->squash_gid < UINT32_MAX);
 	check_maps(&o->uids);
 	check_maps(&o->gids);
 	if (o->wants_help || o->wants_version)
 		return;
-	require(o->n_lower > 0 && o->mountpoint && o->mountpoint[0] == '/');
-	require(!o->upper || o->work || o->is_readonly);
+	fuzz_require(o->n_lower > 0 && o->mountpoint && o->mountpoint[0] == '/');
+	fuzz_require(!o->upper || o->work || o->is_readonly);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -74,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	r = options_parse(&(struct options_argv){ argc, argv, "/nowhere", size % 2, false }, &o,
 			  err, sizeof(err));
 	if (r < 0) {
-		require(r == -ENOMEM || (err[0] && memchr(err, 0, sizeof(err))));
+		fuzz_require(r == -ENOMEM || (err[0] && memchr(err, 0, sizeof(err))));
 		return 0;
 	}
 	check_result(&o);

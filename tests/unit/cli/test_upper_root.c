@@ -3,18 +3,10 @@
 
 #include "cli/upper_root.h"
 
-static char *path_of(struct tree_dirs *d, const char *name)
-{
-	char *path;
-
-	assert_true(asprintf(&path, "%s/%s", d->s.path, name) > 0);
-	return path;
-}
-
 static void test_upper_root__is_like_the_other_but_for_what_is_a_layers(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *like = path_of(d, "lower"), *path = path_of(d, "new"), value[8];
+	char *like = tree_path(d, "lower"), *path = tree_path(d, "new"), value[8];
 	struct stat st;
 
 	assert_int_equal(chmod(like, 03751), 0);
@@ -34,7 +26,7 @@ static void test_upper_root__is_like_the_other_but_for_what_is_a_layers(void **s
 static void test_upper_root__owner_goes_as_far_as_this_user_may(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *like = path_of(d, "lower"), *path = path_of(d, "new");
+	char *like = tree_path(d, "lower"), *path = tree_path(d, "new");
 	struct stat st;
 
 	if (geteuid() != 0 || chown(like, 1234, 5678) < 0) {
@@ -56,7 +48,8 @@ static void test_upper_root__owner_goes_as_far_as_this_user_may(void **state)
 static void test_upper_root__place_that_is_taken_or_none_is_an_error(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *like = path_of(d, "lower"), *path = path_of(d, "upper"), *none = path_of(d, "none");
+	char *like = tree_path(d, "lower"), *path = tree_path(d, "upper"),
+	     *none = tree_path(d, "none");
 
 	assert_int_equal(upper_root_make(path, like), -EEXIST);
 	assert_int_equal(upper_root_make(none, none), -ENOENT);

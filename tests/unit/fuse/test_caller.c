@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/fuse_pair.h"
 #include "support/tree.h"
 
 #include "fuse/op.h"
@@ -6,7 +7,6 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/fuse.h>
-#include <sys/socket.h>
 
 /* The answers about the caller of one request. */
 struct seen {
@@ -31,21 +31,8 @@ static void on_statfs(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_err(req, 0);
 }
 
-static ssize_t send_reply(int fd, struct iovec *iov, int count, void *userdata)
-{
-	(void)userdata;
-	return writev(fd, iov, count);
-}
-
-static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
-{
-	(void)userdata;
-	return read(fd, buf, len);
-}
-
 static struct seen ask_as(uint32_t uid, uint32_t gid, uint32_t pid)
 {
-	const struct fuse_custom_io io = { .writev = send_reply, .read = receive };
 	const struct fuse_lowlevel_ops ops = { .statfs = on_statfs };
 	struct fuse_in_header in = { .len = sizeof(in),
 				     .opcode = FUSE_STATFS,
@@ -58,15 +45,9 @@ static struct seen ask_as(uint32_t uid, uint32_t gid, uint32_t pid)
 		struct fuse_init_in init;
 	} init = { { .len = sizeof(init), .opcode = FUSE_INIT, .unique = 1 },
 		   { .major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION } };
-	char *argv[] = { (char *)"test" };
-	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
-	struct fuse_session *se = fuse_session_new(&args, &ops, sizeof(ops), &mount_);
 	int ends[2];
+	struct fuse_session *se = fuse_pair_open_with(ends, &ops, &mount_);
 
-	fuse_opt_free_args(&args);
-	assert_non_null(se);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-	assert_int_equal(fuse_session_custom_io(se, &io, sizeof(io), ends[0]), 0);
 	fuse_session_process_buf(se, &(struct fuse_buf){ .mem = &init, .size = sizeof(init) });
 	memset(&seen, 1, sizeof(seen));
 	fuse_session_process_buf(se, &(struct fuse_buf){ .mem = &in, .size = sizeof(in) });

@@ -9,16 +9,6 @@
 
 #define FILE_BYTES ((size_t)100 << 10)
 
-static struct fuse_kernel start(struct tree_dirs *d, const char *options)
-{
-	struct fuse_kernel k;
-
-	tree_mount(d, options);
-	fuse_kernel_open(&k, 0);
-	fuse_kernel_start(&k, &d->m);
-	return k;
-}
-
 static void test_op_data__reads_end_with_the_file(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -27,7 +17,7 @@ static void test_op_data__reads_end_with_the_file(void **state)
 	uint64_t node;
 
 	data = tree_put_pattern(d, "lower/file", FILE_BYTES, 1);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "file");
 	for (size_t off = 0; off < FILE_BYTES; off += sizeof(got)) {
 		size_t left = FILE_BYTES - off;
@@ -47,7 +37,7 @@ static void test_op_data__reads_end_with_the_file(void **state)
 static void test_op_data__a_directory_and_a_stale_node_are_not_read(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile");
 	char got[16];
 
 	assert_true(fuse_kernel_read(&k, FUSE_ROOT_ID, 0, got, sizeof(got)) < 0);
@@ -66,7 +56,7 @@ static void test_op_data__write_goes_to_the_upper_and_nowhere_else(void **state)
 	int fd;
 
 	data = tree_put_pattern(d, "lower/file", FILE_BYTES, 2);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "file");
 	assert_int_equal(fuse_kernel_write(&k, node, 5000, "changed", 7), 7);
 	assert_int_equal(fuse_kernel_write(&k, node, FILE_BYTES + 10, "behind", 6), 6);
@@ -91,9 +81,7 @@ static void test_op_data__write_behind_the_largest_file_fails_and_changes_nothin
 	struct fuse_kernel k;
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_true(fuse_kernel_write(&k, node, (uint64_t)INT64_MAX - 2, "xyz", 3) < 0);
 	assert_int_equal(fuse_kernel_attr(&k, node).size, 4);
 	tree_expect_text(d, "file", "text");
@@ -111,7 +99,7 @@ static ssize_t seek(struct fuse_kernel *k, uint64_t node, int64_t off, uint32_t 
 
 static void test_op_data__seek_finds_data_and_holes_within_bounds(void **state)
 {
-	struct fuse_kernel k = start(*state, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile");
 	uint64_t node = fuse_kernel_make(&k, FUSE_ROOT_ID, "file", 0644);
 
 	assert_int_equal(fuse_kernel_write(&k, node, 1u << 20, "data", 4), 4);
@@ -143,7 +131,7 @@ static void test_op_data__fallocate_empties_and_refuses_modes_it_lacks(void **st
 	char *data;
 
 	data = tree_put_pattern(d, "lower/file", FILE_BYTES, 3);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "file");
 	assert_true(allocate(&k, node, FALLOC_FL_COLLAPSE_RANGE, 0, 4096) < 0);
 	/* Pages of a change that failed are dropped. */
@@ -174,7 +162,7 @@ static void test_op_data__copy_ends_with_its_source_and_takes_no_flags(void **st
 	char *data;
 
 	data = tree_put_pattern(d, "lower/file", FILE_BYTES, 4);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	from = fuse_kernel_node(&k, "file");
 	to = fuse_kernel_make(&k, FUSE_ROOT_ID, "copy", 0644);
 	assert_int_equal(copy(&k, from, to, 10, 1), -EINVAL);
@@ -200,13 +188,13 @@ static void test_op_data__sync_is_asked_for_only_where_it_does_something(void **
 {
 	const struct fuse_fsync_in in = { .fh = 0 };
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile");
 	uint64_t node = fuse_kernel_make(&k, FUSE_ROOT_ID, "file", 0644);
 
 	assert_int_equal(FUSE_KERNEL_ASK(&k, FUSE_FSYNC, node, in, NULL, 0), -ENOSYS);
 	fuse_kernel_close(&k);
 	tree_unmount(d);
-	k = start(d, NULL);
+	k = fuse_kernel_mount(d, NULL);
 	node = fuse_kernel_node(&k, "file");
 	assert_int_equal(FUSE_KERNEL_ASK(&k, FUSE_FSYNC, node, in, NULL, 0), 0);
 	fuse_kernel_close(&k);
@@ -214,7 +202,7 @@ static void test_op_data__sync_is_asked_for_only_where_it_does_something(void **
 
 static void test_op_data__full_quota_is_said_by_the_write(void **state)
 {
-	struct fuse_kernel k = start(*state, "volatile,size=1m");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile,size=1m");
 	uint64_t node = fuse_kernel_make(&k, FUSE_ROOT_ID, "file", 0644);
 	char *data = calloc(1, FILE_BYTES);
 	ssize_t r = 0;

@@ -6,16 +6,6 @@
 
 #define FILES 50
 
-static struct fuse_kernel start(struct tree_dirs *d, const char *options)
-{
-	struct fuse_kernel k;
-
-	tree_mount(d, options);
-	fuse_kernel_open(&k, 0);
-	fuse_kernel_start(&k, &d->m);
-	return k;
-}
-
 static void put_files(struct tree_dirs *d)
 {
 	for (int n = 0; n < FILES; n++) {
@@ -72,7 +62,7 @@ static void test_op_dir__pieces_of_any_size_give_each_name_once(void **state)
 	uint64_t node;
 
 	put_files(d);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "dir");
 	for (size_t size = 40; size <= 8192; size = size * 3 / 2)
 		assert_int_equal(count_names(&k, node, size), FILES + 3);
@@ -87,7 +77,7 @@ static void test_op_dir__no_room_for_a_name_gives_none(void **state)
 	uint64_t node;
 
 	put_files(d);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "dir");
 	assert_int_equal(list(&k, FUSE_READDIR, node, 0, buf, 0), 0);
 	assert_int_equal(list(&k, FUSE_READDIR, node, 0, buf, 31), 0);
@@ -103,7 +93,7 @@ static void test_op_dir__offset_of_no_entry_is_the_end(void **state)
 	uint64_t node;
 
 	put_files(d);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "dir");
 	assert_int_equal(list(&k, FUSE_READDIR, node, INT64_MAX, buf, sizeof(buf)), 0);
 	assert_int_equal(list(&k, FUSE_READDIR, 4711, 0, buf, sizeof(buf)), -ESTALE);
@@ -122,7 +112,7 @@ static void test_op_dir__entries_with_attributes_are_looked_up_once_each(void **
 	uint64_t node;
 
 	put_files(d);
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "dir");
 	got = list(&k, FUSE_READDIRPLUS, node, 0, buf, sizeof(buf));
 	assert_true(got > 0);
@@ -157,7 +147,7 @@ static void test_op_dir__removed_directory_lists_nothing(void **state)
 	uint64_t node;
 
 	tree_put_dir(d, "lower/dir");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "dir");
 	assert_int_equal(fuse_kernel_ask_name(&k, FUSE_RMDIR, FUSE_ROOT_ID, "dir", NULL, 0), 0);
 	assert_int_equal(list(&k, FUSE_READDIR, node, 0, buf, sizeof(buf)), 0);
@@ -172,11 +162,11 @@ static void test_op_dir__sync_of_a_directory(void **state)
 	struct fuse_kernel k;
 
 	tree_put_dir(d, "lower/dir");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(FUSE_KERNEL_ASK(&k, FUSE_FSYNCDIR, FUSE_ROOT_ID, in, NULL, 0), -ENOSYS);
 	fuse_kernel_close(&k);
 	tree_unmount(d);
-	k = start(d, NULL);
+	k = fuse_kernel_mount(d, NULL);
 	assert_int_equal(
 		FUSE_KERNEL_ASK(&k, FUSE_FSYNCDIR, fuse_kernel_node(&k, "dir"), in, NULL, 0), 0);
 	assert_true(FUSE_KERNEL_ASK_WITH(&k, FUSE_MKDIR, FUSE_ROOT_ID, make, "new", 4, NULL, 0) >

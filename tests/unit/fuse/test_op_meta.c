@@ -4,16 +4,6 @@
 
 #include <string.h>
 
-static struct fuse_kernel start(struct tree_dirs *d, const char *options)
-{
-	struct fuse_kernel k;
-
-	tree_mount(d, options);
-	fuse_kernel_open(&k, 0);
-	fuse_kernel_start(&k, &d->m);
-	return k;
-}
-
 static ssize_t lookup(struct fuse_kernel *k, uint64_t dir, const char *name,
 		      struct fuse_entry_out *ret)
 {
@@ -35,7 +25,7 @@ static ssize_t set(struct fuse_kernel *k, uint64_t node, const struct fuse_setat
 static void test_op_meta__missing_name_is_remembered_only_with_a_timeout(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile");
 	struct fuse_entry_out e;
 
 	assert_int_equal(lookup(&k, FUSE_ROOT_ID, "missing", &e), sizeof(e));
@@ -44,14 +34,14 @@ static void test_op_meta__missing_name_is_remembered_only_with_a_timeout(void **
 	fuse_kernel_close(&k);
 	tree_unmount(d);
 
-	k = start(d, "volatile,timeout=0");
+	k = fuse_kernel_mount(d, "volatile,timeout=0");
 	assert_int_equal(lookup(&k, FUSE_ROOT_ID, "missing", &e), -ENOENT);
 	fuse_kernel_close(&k);
 }
 
 static void test_op_meta__name_that_is_too_long_is_told_apart_from_a_missing_one(void **state)
 {
-	struct fuse_kernel k = start(*state, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile");
 	char name[NAME_MAX + 2];
 	struct fuse_entry_out e;
 
@@ -67,7 +57,7 @@ static void test_op_meta__name_that_is_too_long_is_told_apart_from_a_missing_one
 static void test_op_meta__node_that_was_never_given_is_stale(void **state)
 {
 	static const uint64_t nodes[] = { 0, 2, 77, UINT32_MAX, UINT64_MAX, (uint64_t)1 << 32 };
-	struct fuse_kernel k = start(*state, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile");
 	const struct fuse_getattr_in in = { .dummy = 0 };
 	struct fuse_entry_out e;
 
@@ -95,9 +85,7 @@ static void test_op_meta__node_lives_until_each_look_up_is_given_back(void **sta
 	struct fuse_kernel k;
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(fuse_kernel_node(&k, "file"), node);
 	forget(&k, node, 1);
 	assert_int_equal(fuse_kernel_attr(&k, node).size, 4);
@@ -120,7 +108,7 @@ static void test_op_meta__many_are_forgotten_at_once(void **state)
 
 	tree_put_text(d, "lower/a", "a");
 	tree_put_text(d, "lower/b", "b");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	ones[0].nodeid = fuse_kernel_node(&k, "a");
 	ones[1].nodeid = fuse_kernel_node(&k, "b");
 	fuse_kernel_tell(&k, &(struct fuse_question){ .opcode = FUSE_BATCH_FORGET,
@@ -142,7 +130,7 @@ static void test_op_meta__size_mode_and_times_are_set_in_the_upper(void **state)
 	uint64_t node;
 
 	tree_put_text(d, "lower/file", "a longer text");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "file");
 	assert_int_equal(
 		set(&k, node,
@@ -169,7 +157,7 @@ static void test_op_meta__size_of_what_is_no_file_is_refused(void **state)
 	struct fuse_kernel k;
 
 	tree_put_dir(d, "lower/dir");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(set(&k, fuse_kernel_node(&k, "dir"), &in, NULL), -EINVAL);
 	/* Nothing of it is copied up. */
 	assert_false(tree_is_there(d, "upper/dir"));
@@ -183,9 +171,7 @@ static void test_op_meta__failed_change_has_the_kernel_drop_the_attributes(void 
 	struct fuse_kernel k;
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(k.n_notified, 0);
 	assert_true(set(&k, node, &in, NULL) < 0);
 	assert_true(k.n_notified > 0);
@@ -201,9 +187,7 @@ static void test_op_meta__times_that_are_the_same_copy_up_nothing(void **state)
 	struct fuse_kernel k;
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	attr = fuse_kernel_attr(&k, node);
 	in.mtime = attr.mtime;
 	in.mtimensec = attr.mtimensec;
@@ -224,7 +208,7 @@ static void test_op_meta__mount_that_is_read_only_takes_no_change(void **state)
 	uint64_t node;
 
 	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile,ro");
+	k = fuse_kernel_mount(d, "volatile,ro");
 	node = fuse_kernel_node(&k, "file");
 	assert_int_equal(set(&k, node, &in, NULL), -EROFS);
 	assert_false(tree_is_there(d, "upper/file"));
@@ -234,7 +218,7 @@ static void test_op_meta__mount_that_is_read_only_takes_no_change(void **state)
 static void test_op_meta__quota_is_the_size_of_the_file_system(void **state)
 {
 	struct fuse_statfs_out out;
-	struct fuse_kernel k = start(*state, "volatile,size=64m,inodes=1000");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile,size=64m,inodes=1000");
 
 	assert_int_equal(fuse_kernel_ask(&k,
 					 &(struct fuse_question){ .opcode = FUSE_STATFS,

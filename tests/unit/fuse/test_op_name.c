@@ -6,16 +6,6 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-static struct fuse_kernel start(struct tree_dirs *d, const char *options)
-{
-	struct fuse_kernel k;
-
-	tree_mount(d, options);
-	fuse_kernel_open(&k, 0);
-	fuse_kernel_start(&k, &d->m);
-	return k;
-}
-
 static ssize_t rename_names(struct fuse_kernel *k, const char *from, const char *to, uint32_t flags)
 {
 	const struct fuse_rename2_in in = { .newdir = FUSE_ROOT_ID, .flags = flags };
@@ -41,7 +31,7 @@ static void test_op_name__entries_are_made_with_the_callers_mask_and_owner(void 
 {
 	const struct fuse_mkdir_in dir = { .mode = 07777, .umask = 022 };
 	const struct fuse_mknod_in fifo = { .mode = S_IFIFO | 0666, .umask = 027 };
-	struct fuse_kernel k = start(*state, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile");
 	struct fuse_entry_out e;
 
 	assert_int_equal(
@@ -65,7 +55,7 @@ static void test_op_name__name_that_is_there_is_not_made_again(void **state)
 	struct fuse_kernel k;
 
 	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(FUSE_KERNEL_ASK_WITH(&k, FUSE_MKNOD, FUSE_ROOT_ID, in, "file", 5, NULL, 0),
 			 -EEXIST);
 	tree_expect_text(d, "file", "text");
@@ -77,7 +67,7 @@ static void test_op_name__create_is_answered_only_where_opens_are(void **state)
 {
 	const struct fuse_create_in in = { .flags = O_RDWR | O_CREAT, .mode = S_IFREG | 0644 };
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile,io=cached");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile,io=cached");
 
 	assert_int_equal(
 		FUSE_KERNEL_ASK_WITH(&k, FUSE_CREATE, FUSE_ROOT_ID, in, "file", 5, NULL, 0),
@@ -89,7 +79,7 @@ static void test_op_name__create_is_answered_only_where_opens_are(void **state)
 static void test_op_name__symbolic_link_has_its_target(void **state)
 {
 	static const char names[] = "link\0target/of it";
-	struct fuse_kernel k = start(*state, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(*state, "volatile");
 	struct fuse_entry_out e;
 	char target[64] = "";
 
@@ -117,9 +107,7 @@ static void test_op_name__link_is_another_name_of_the_same_node(void **state)
 	struct fuse_kernel k;
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(link_name(&k, node, "again", &e), sizeof(e));
 	assert_int_equal(e.nodeid, node);
 	assert_int_equal(e.attr.nlink, 2);
@@ -136,7 +124,7 @@ static void test_op_name__removal_tells_files_and_directories_apart(void **state
 	tree_put_text(d, "lower/file", "text");
 	tree_put_text(d, "lower/full/file", "text");
 	tree_put_dir(d, "lower/empty");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(fuse_kernel_ask_name(&k, FUSE_RMDIR, FUSE_ROOT_ID, "file", NULL, 0),
 			 -ENOTDIR);
 	assert_int_equal(fuse_kernel_ask_name(&k, FUSE_UNLINK, FUSE_ROOT_ID, "full", NULL, 0),
@@ -160,7 +148,7 @@ static void test_op_name__rename_replaces_exchanges_or_refuses(void **state)
 
 	tree_put_text(d, "lower/a", "of a");
 	tree_put_text(d, "lower/b", "of b");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(rename_names(&k, "a", "b", RENAME_NOREPLACE), -EEXIST);
 	assert_int_equal(rename_names(&k, "none", "b", 0), -ENOENT);
 	assert_int_equal(rename_names(&k, "a", "none", RENAME_EXCHANGE), -ENOENT);
@@ -183,7 +171,7 @@ static void test_op_name__rename_over_another_type_changes_nothing(void **state)
 	tree_put_dir(d, "lower/empty");
 	tree_put_text(d, "upper/new", "text");
 	tree_put_dir(d, "upper/newdir");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	assert_int_equal(rename_names(&k, "file", "full", 0), -EISDIR);
 	assert_int_equal(rename_names(&k, "new", "empty", 0), -EISDIR);
 	assert_int_equal(rename_names(&k, "newdir", "full", 0), -ENOTEMPTY);
@@ -202,7 +190,7 @@ static void test_op_name__rename_after_a_rollback_needs_names_that_were_looked_u
 
 	tree_put_text(d, "lower/a", "of a");
 	tree_put_text(d, "lower/b", "of b");
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	d->m.checks_renames = true;
 	assert_int_equal(rename_names(&k, "a", "c", 0), -ESTALE);
 	fuse_kernel_node(&k, "a");
@@ -219,7 +207,7 @@ static void test_op_name__read_only_mount_takes_no_name(void **state)
 	struct fuse_kernel k;
 
 	tree_put_text(d, "lower/a", "of a");
-	k = start(d, "volatile,ro");
+	k = fuse_kernel_mount(d, "volatile,ro");
 	assert_int_equal(FUSE_KERNEL_ASK_WITH(&k, FUSE_MKDIR, FUSE_ROOT_ID, in, "dir", 4, NULL, 0),
 			 -EROFS);
 	assert_int_equal(fuse_kernel_ask_name(&k, FUSE_UNLINK, FUSE_ROOT_ID, "a", NULL, 0), -EROFS);
@@ -232,7 +220,7 @@ static void test_op_name__names_that_mean_something_to_the_layers_are_refused(vo
 {
 	const struct fuse_mknod_in whiteout = { .mode = S_IFCHR, .rdev = 0 };
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile");
 	ssize_t r = FUSE_KERNEL_ASK_WITH(&k, FUSE_MKNOD, FUSE_ROOT_ID, whiteout, "dev", 4, NULL, 0);
 
 	assert_true(r == -EPERM || r == -EOPNOTSUPP || r == -EINVAL);

@@ -6,17 +6,6 @@
 
 #include <string.h>
 
-static struct fuse_kernel start(struct tree_dirs *d, const char *options)
-{
-	struct fuse_kernel k;
-
-	tree_mount(d, options);
-	/* Without FUSE_SETXATTR_EXT the request has the short head. */
-	fuse_kernel_open(&k, 0);
-	fuse_kernel_start(&k, &d->m);
-	return k;
-}
-
 static ssize_t get(struct fuse_kernel *k, uint64_t node, const char *name, void *ret, uint32_t size)
 {
 	const struct fuse_getxattr_in in = { .size = size };
@@ -35,6 +24,7 @@ static ssize_t length(struct fuse_kernel *k, uint64_t node, const char *name)
 	return r < 0 ? r : (ssize_t)out.size;
 }
 
+/* Without FUSE_SETXATTR_EXT the request has the short head. */
 static ssize_t set(struct fuse_kernel *k, uint64_t node, const char *name, const char *value,
 		   uint32_t flags)
 {
@@ -57,9 +47,7 @@ static void test_op_xattr__value_is_stored_in_the_upper_and_read_within_its_room
 	char value[16] = "";
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(get(&k, node, "user.a", value, sizeof(value)), -ENODATA);
 	assert_int_equal(set(&k, node, "user.a", "value", 0), 0);
 	assert_int_equal(length(&k, node, "user.a"), 5);
@@ -77,9 +65,7 @@ static void test_op_xattr__create_and_replace_are_told_apart(void **state)
 	char value[8];
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(set(&k, node, "user.a", "1", XATTR_REPLACE), -ENODATA);
 	assert_int_equal(set(&k, node, "user.a", "2", XATTR_CREATE), 0);
 	assert_int_equal(set(&k, node, "user.a", "3", XATTR_CREATE), -EEXIST);
@@ -100,7 +86,7 @@ static void test_op_xattr__list_has_no_attribute_of_the_union(void **state)
 	ssize_t n;
 
 	free(tree_put_pattern(d, "lower/file", 100000, 1));
-	k = start(d, "volatile");
+	k = fuse_kernel_mount(d, "volatile");
 	node = fuse_kernel_node(&k, "file");
 	/* Makes it a partial file, which has a mark. */
 	assert_int_equal(fuse_kernel_write(&k, node, 0, "x", 1), 1);
@@ -124,9 +110,7 @@ static void test_op_xattr__removal_of_none_is_an_error(void **state)
 	char value[8];
 	uint64_t node;
 
-	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile");
-	node = fuse_kernel_node(&k, "file");
+	node = fuse_kernel_mount_file(&k, d);
 	assert_int_equal(fuse_kernel_ask_name(&k, FUSE_REMOVEXATTR, node, "user.a", NULL, 0),
 			 -ENODATA);
 	assert_int_equal(set(&k, node, "user.a", "1", 0), 0);
@@ -143,7 +127,7 @@ static void test_op_xattr__mount_without_attributes_has_the_kernel_stop_asking(v
 	uint64_t node;
 
 	tree_put_text(d, "lower/file", "text");
-	k = start(d, "volatile,noxattrs=1");
+	k = fuse_kernel_mount(d, "volatile,noxattrs=1");
 	assert_true(d->m.opts.has_no_xattrs);
 	node = fuse_kernel_node(&k, "file");
 	assert_int_equal(get(&k, node, "user.a", value, sizeof(value)), -ENOSYS);
@@ -157,7 +141,7 @@ static void test_op_xattr__mount_without_attributes_has_the_kernel_stop_asking(v
 static void test_op_xattr__work_directory_is_told_to_its_user_alone(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct fuse_kernel k = start(d, "volatile");
+	struct fuse_kernel k = fuse_kernel_mount(d, "volatile");
 	char text[WORKDIR_HANDLE_SIZE];
 	ssize_t len = length(&k, FUSE_ROOT_ID, WORKDIR_ATTR);
 

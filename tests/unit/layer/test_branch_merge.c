@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "support/scratch.h"
+#include "support/branches.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/branch_dir.h"
 #include "veneer/layer/branch_merge.h"
 #include "veneer/layer/snapshot_number.h"
 
@@ -20,79 +12,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define AT(id) BRANCH_DIR_NAME "/000000000000000" id
-#define WORK   BRANCH_DIR_NAME "/squash"
-
-struct place {
-	struct scratch s;
-	struct branch_chain chain;
-};
-
-static int setup(void **state)
-{
-	static struct place p;
-
-	p = (struct place){ .chain = { 0 } };
-	assert_int_equal(scratch_enter(&p.s), 0);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct place *p = *state;
-
-	branch_chain_release(&p->chain);
-	scratch_leave(&p->s);
-	return 0;
-}
-
-static void put(struct place *p, const char *name)
-{
-	int fd = openat(p->s.fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, name, strlen(name)), (ssize_t)strlen(name));
-	close(fd);
-}
-
-static bool is_there(struct place *p, const char *name)
-{
-	return faccessat(p->s.fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-static void take(struct place *p, uint64_t id, const char *name)
-{
-	struct branch_chain_entry e = { .id = id, .parent = p->chain.head };
-
-	strcpy(e.name, name);
-	assert_int_equal(branch_chain_add(&p->chain, &e), 0);
-	p->chain.head = id;
-	assert_int_equal(branch_dir_take(p->s.fd, id, &p->chain, true), 0);
-}
+#define WORK BRANCH_DIR_NAME "/squash"
 
 /* Three of a file each; a directory is in the first. */
-static void take_three(struct place *p)
+static void take_three(struct branches *p)
 {
 	assert_int_equal(mkdirat(p->s.fd, "dir", 0755), 0);
-	put(p, "a");
-	take(p, 1, "one");
-	put(p, "b");
-	take(p, 2, "two");
-	put(p, "c");
-	take(p, 3, "three");
+	branches_put(p, "a");
+	branches_take(p, 1, "one");
+	branches_put(p, "b");
+	branches_take(p, 2, "two");
+	branches_put(p, "c");
+	branches_take(p, 3, "three");
 }
 
 static const uint64_t upper_two[] = { 3, 2 };
 
 /* What a merge would put into the new one: the directory has the number of another inode. */
-static void fill(struct place *p, const char *root, ino_t number)
+static void fill(struct branches *p, const char *root, ino_t number)
 {
 	char name[64];
 	int fd;
 
 	snprintf(name, sizeof(name), "%s/merged", root);
-	put(p, name);
+	branches_put(p, name);
 	snprintf(name, sizeof(name), "%s/dir", root);
 	assert_int_equal(mkdirat(p->s.fd, name, 0755), 0);
 	fd = openat(p->s.fd, name, O_RDONLY | O_DIRECTORY);
@@ -100,7 +43,7 @@ static void fill(struct place *p, const char *root, ino_t number)
 	close(fd);
 }
 
-static void begin(struct place *p, ino_t number)
+static void begin(struct branches *p, ino_t number)
 {
 	int to = branch_merge_begin(p->s.fd, upper_two, 2);
 
@@ -109,7 +52,7 @@ static void begin(struct place *p, ino_t number)
 	close(to);
 }
 
-static void publish(struct place *p, const uint64_t ids[2])
+static void publish(struct branches *p, const uint64_t ids[2])
 {
 	int fresh = branch_merge_publish(p->s.fd, ids, 2, true);
 
@@ -118,16 +61,16 @@ static void publish(struct place *p, const uint64_t ids[2])
 	close(fresh);
 }
 
-static void check_merged(struct place *p)
+static void check_merged(struct branches *p)
 {
 	struct branch_chain c;
 
-	assert_false(is_there(p, WORK));
-	assert_false(is_there(p, AT("2")));
-	assert_true(is_there(p, AT("3") "/merged"));
-	assert_false(is_there(p, AT("3") "/" BRANCH_DIR_NAME "/new"));
-	assert_false(is_there(p, AT("3") "/" AT("2") "/b"));
-	assert_false(is_there(p, AT("3") "/" AT("3") "/c"));
+	assert_false(branches_is_there(p, WORK));
+	assert_false(branches_is_there(p, BRANCHES_AT("2")));
+	assert_true(branches_is_there(p, BRANCHES_AT("3") "/merged"));
+	assert_false(branches_is_there(p, BRANCHES_AT("3") "/" BRANCH_DIR_NAME "/new"));
+	assert_false(branches_is_there(p, BRANCHES_AT("3") "/" BRANCHES_AT("2") "/b"));
+	assert_false(branches_is_there(p, BRANCHES_AT("3") "/" BRANCHES_AT("3") "/c"));
 	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
 	assert_int_equal(c.n, 2);
 	assert_int_equal(c.head, 3);
@@ -136,11 +79,12 @@ static void check_merged(struct place *p)
 	branch_chain_release(&c);
 }
 
-static void check_not_merged(struct place *p)
+static void check_not_merged(struct branches *p)
 {
 	struct branch_chain c;
 
-	assert_true(is_there(p, AT("2") "/b") && is_there(p, AT("3") "/c"));
+	assert_true(branches_is_there(p, BRANCHES_AT("2") "/b") &&
+		    branches_is_there(p, BRANCHES_AT("3") "/c"));
 	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
 	assert_int_equal(c.n, 3);
 	branch_chain_release(&c);
@@ -148,7 +92,7 @@ static void check_not_merged(struct place *p)
 
 static void test_branch_merge__range_is_what_stands_on_one_another(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	uint64_t ids[8];
 	size_t n;
 
@@ -164,8 +108,8 @@ static void test_branch_merge__range_is_what_stands_on_one_another(void **state)
 	assert_int_equal(branch_merge_plan(&p->chain, "none", "two", ids, &n), -ENOENT);
 	/* Another one stands on the first. */
 	p->chain.head = 1;
-	put(p, "d");
-	take(p, 4, "four");
+	branches_put(p, "d");
+	branches_take(p, 4, "four");
 	assert_int_equal(branch_merge_plan(&p->chain, NULL, "three", ids, &n), 0);
 	assert_int_equal(n, 2);
 	assert_int_equal(branch_merge_plan(&p->chain, "one", "three", ids, &n), -EBUSY);
@@ -174,7 +118,7 @@ static void test_branch_merge__range_is_what_stands_on_one_another(void **state)
 
 static void test_branch_merge__new_one_takes_the_place_of_the_topmost(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 
 	take_three(p);
 	begin(p, 999999);
@@ -185,14 +129,14 @@ static void test_branch_merge__new_one_takes_the_place_of_the_topmost(void **sta
 
 static void test_branch_merge__numbers_that_are_shown_stay_taken(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	struct stat dir, file, kept;
 
 	take_three(p);
-	assert_int_equal(mkdirat(p->s.fd, AT("2") "/dir", 0755), 0);
-	assert_int_equal(mkdirat(p->s.fd, AT("2") "/other", 0755), 0);
-	assert_int_equal(fstatat(p->s.fd, AT("2") "/dir", &dir, 0), 0);
-	assert_int_equal(fstatat(p->s.fd, AT("3") "/c", &file, 0), 0);
+	assert_int_equal(mkdirat(p->s.fd, BRANCHES_AT("2") "/dir", 0755), 0);
+	assert_int_equal(mkdirat(p->s.fd, BRANCHES_AT("2") "/other", 0755), 0);
+	assert_int_equal(fstatat(p->s.fd, BRANCHES_AT("2") "/dir", &dir, 0), 0);
+	assert_int_equal(fstatat(p->s.fd, BRANCHES_AT("3") "/c", &file, 0), 0);
 	begin(p, dir.st_ino);
 	{
 		int fd = openat(p->s.fd, WORK "/merged", O_RDWR);
@@ -201,18 +145,19 @@ static void test_branch_merge__numbers_that_are_shown_stay_taken(void **state)
 		close(fd);
 	}
 	publish(p, upper_two);
-	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("2") "/dir", &kept, 0), 0);
+	assert_int_equal(fstatat(p->s.fd, BRANCHES_AT("3") "/" BRANCHES_AT("2") "/dir", &kept, 0),
+			 0);
 	assert_int_equal(kept.st_ino, dir.st_ino);
-	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("3") "/c", &kept, 0), 0);
+	assert_int_equal(fstatat(p->s.fd, BRANCHES_AT("3") "/" BRANCHES_AT("3") "/c", &kept, 0), 0);
 	assert_int_equal(kept.st_ino, file.st_ino);
 	assert_int_equal(kept.st_size, 0);
-	assert_false(is_there(p, AT("3") "/" AT("2") "/other"));
-	assert_false(is_there(p, AT("3") "/" AT("2") "/b"));
+	assert_false(branches_is_there(p, BRANCHES_AT("3") "/" BRANCHES_AT("2") "/other"));
+	assert_false(branches_is_there(p, BRANCHES_AT("3") "/" BRANCHES_AT("2") "/b"));
 }
 
 static void test_branch_merge__what_is_in_use_is_not_replaced(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	int held, to;
 
 	take_three(p);
@@ -222,46 +167,47 @@ static void test_branch_merge__what_is_in_use_is_not_replaced(void **state)
 	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), -EUSERS);
 	check_not_merged(p);
 	branch_merge_cancel(p->s.fd);
-	assert_false(is_there(p, WORK));
+	assert_false(branches_is_there(p, WORK));
 	close(held);
 	/* Nor is what is being filled. */
 	to = branch_merge_begin(p->s.fd, upper_two, 2);
 	assert_true(to >= 0);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
-	assert_true(is_there(p, WORK));
+	assert_true(branches_is_there(p, WORK));
 	assert_int_equal(branch_merge_begin(p->s.fd, upper_two, 2), -EEXIST);
 	close(to);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
-	assert_false(is_there(p, WORK));
+	assert_false(branches_is_there(p, WORK));
 	/* Nor is another chain. */
 	begin(p, 1);
 	p->chain.head = 2;
-	put(p, "d");
-	take(p, 4, "four");
+	branches_put(p, "d");
+	branches_take(p, 4, "four");
 	assert_int_equal(branch_merge_publish(p->s.fd, upper_two, 2, true), -EBUSY);
-	assert_true(is_there(p, AT("2") "/b") && is_there(p, AT("3") "/c"));
+	assert_true(branches_is_there(p, BRANCHES_AT("2") "/b") &&
+		    branches_is_there(p, BRANCHES_AT("3") "/c"));
 }
 
-static void exchange(struct place *p)
+static void exchange(struct branches *p)
 {
-	assert_int_equal(renameat2(p->s.fd, WORK, p->s.fd, AT("3"), RENAME_EXCHANGE), 0);
+	assert_int_equal(renameat2(p->s.fd, WORK, p->s.fd, BRANCHES_AT("3"), RENAME_EXCHANGE), 0);
 }
 
 static void test_branch_merge__crash_before_the_exchange(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 
 	take_three(p);
 	begin(p, 1);
 	check_not_merged(p);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
 	check_not_merged(p);
-	assert_false(is_there(p, WORK));
+	assert_false(branches_is_there(p, WORK));
 }
 
 static void test_branch_merge__crash_after_the_exchange(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	struct branch_chain c;
 
 	take_three(p);
@@ -278,19 +224,21 @@ static void test_branch_merge__crash_after_the_exchange(void **state)
 
 static void test_branch_merge__crash_while_the_old_ones_move(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 
 	take_three(p);
 	begin(p, 1);
 	exchange(p);
-	assert_int_equal(renameat(p->s.fd, AT("2"), p->s.fd, AT("3") "/" AT("2")), 0);
+	assert_int_equal(
+		renameat(p->s.fd, BRANCHES_AT("2"), p->s.fd, BRANCHES_AT("3") "/" BRANCHES_AT("2")),
+		0);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
 	check_merged(p);
 }
 
 static void test_branch_merge__crash_before_the_old_ones_are_pruned(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	int fresh;
 
 	take_three(p);
@@ -299,7 +247,7 @@ static void test_branch_merge__crash_before_the_old_ones_are_pruned(void **state
 	assert_true(fresh >= 0);
 	/* As long as somebody is about to do it nobody else does, and nothing else begins. */
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
-	assert_true(is_there(p, AT("3") "/" AT("2") "/b"));
+	assert_true(branches_is_there(p, BRANCHES_AT("3") "/" BRANCHES_AT("2") "/b"));
 	assert_int_equal(branch_merge_begin(p->s.fd, upper_two, 1), -EEXIST);
 	close(fresh);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
@@ -308,7 +256,7 @@ static void test_branch_merge__crash_before_the_old_ones_are_pruned(void **state
 
 static void test_branch_merge__chain_that_cannot_be_written_is_written_later(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	struct branch_chain c;
 	int fresh;
 
@@ -336,14 +284,14 @@ static void test_branch_merge__chain_that_cannot_be_written_is_written_later(voi
 
 static void test_branch_merge__one_without_its_name_is_the_merged_one_too(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 	struct branch_chain c;
 
 	take_three(p);
 	begin(p, 1);
 	assert_int_equal(mkdirat(p->s.fd, BRANCH_DIR_NAME "/chain.new", 0755), 0);
 	close(branch_merge_publish(p->s.fd, upper_two, 2, true));
-	assert_int_equal(renameat(p->s.fd, AT("3"), p->s.fd, AT("3") ".new"), 0);
+	assert_int_equal(renameat(p->s.fd, BRANCHES_AT("3"), p->s.fd, BRANCHES_AT("3") ".new"), 0);
 	assert_int_equal(branch_dir_load(p->s.fd, &c), 0);
 	assert_int_equal(c.n, 2);
 	branch_chain_release(&c);
@@ -355,13 +303,13 @@ static void test_branch_merge__one_without_its_name_is_the_merged_one_too(void *
 static void test_branch_merge__merged_one_is_merged_again(void **state)
 {
 	static const uint64_t all[] = { 3, 1 };
-	struct place *p = *state;
+	struct branches *p = *state;
 	struct stat dir, kept;
 	int to;
 
 	take_three(p);
-	assert_int_equal(mkdirat(p->s.fd, AT("2") "/dir", 0755), 0);
-	assert_int_equal(fstatat(p->s.fd, AT("2") "/dir", &dir, 0), 0);
+	assert_int_equal(mkdirat(p->s.fd, BRANCHES_AT("2") "/dir", 0755), 0);
+	assert_int_equal(fstatat(p->s.fd, BRANCHES_AT("2") "/dir", &dir, 0), 0);
 	begin(p, dir.st_ino);
 	publish(p, upper_two);
 	to = branch_merge_begin(p->s.fd, all, 2);
@@ -369,31 +317,34 @@ static void test_branch_merge__merged_one_is_merged_again(void **state)
 	fill(p, WORK, dir.st_ino);
 	close(to);
 	publish(p, all);
-	assert_int_equal(fstatat(p->s.fd, AT("3") "/" AT("3") "/" AT("2") "/dir", &kept, 0), 0);
+	assert_int_equal(fstatat(p->s.fd,
+				 BRANCHES_AT("3") "/" BRANCHES_AT("3") "/" BRANCHES_AT("2") "/dir",
+				 &kept, 0),
+			 0);
 	assert_int_equal(kept.st_ino, dir.st_ino);
-	assert_false(is_there(p, AT("1")));
+	assert_false(branches_is_there(p, BRANCHES_AT("1")));
 }
 
 static void test_branch_merge__symlinks_lead_nowhere(void **state)
 {
-	struct place *p = *state;
+	struct branches *p = *state;
 
 	take_three(p);
-	put(p, "away");
+	branches_put(p, "away");
 	assert_int_equal(symlinkat("..", p->s.fd, WORK), 0);
 	check_not_merged(p);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
-	assert_true(is_there(p, "away"));
+	assert_true(branches_is_there(p, "away"));
 	assert_int_equal(branch_merge_begin(p->s.fd, upper_two, 2), -EEXIST);
 	assert_int_equal(unlinkat(p->s.fd, WORK, 0), 0);
 	assert_int_equal(mkdirat(p->s.fd, WORK, 0700), 0);
-	assert_int_equal(symlinkat("../..", p->s.fd, AT("3") "/" BRANCH_DIR_NAME), 0);
+	assert_int_equal(symlinkat("../..", p->s.fd, BRANCHES_AT("3") "/" BRANCH_DIR_NAME), 0);
 	check_not_merged(p);
 	assert_int_equal(branch_dir_recover(p->s.fd), 0);
-	assert_true(is_there(p, "away"));
+	assert_true(branches_is_there(p, "away"));
 }
 
-#define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define row(test) cmocka_unit_test_setup_teardown(test, branches_setup, branches_teardown)
 
 /* The live part stands on n snapshots, the oldest of which is 1. */
 static void chain_of(struct branch_chain *c, uint64_t n)

@@ -14,15 +14,9 @@ static struct image *open_image(struct tree_dirs *d, const char *const *names, s
 	struct layer *layers[LAYERS_MAX];
 	struct image *img;
 
-	for (size_t k = 0; k < n; k++) {
-		char path[PATH_MAX + 64];
-
-		snprintf(path, sizeof(path), "%s/%s", d->s.path, names[k]);
-		assert_int_equal(layer_open(path, &layers[k]), 0);
-	}
+	tree_open_layers(d, names, n, layers);
 	assert_int_equal(image_new(layers, n, &img), 0);
-	for (size_t k = 0; k < n; k++)
-		layer_unref(layers[k]);
+	tree_close_layers(layers, n);
 	return img;
 }
 
@@ -190,15 +184,6 @@ static void test_image__type_that_changes_between_layers_ends_the_merge(void **s
 	image_unref(img);
 }
 
-static void put_redirect(struct tree_dirs *d, const char *rel, const char *target)
-{
-	char path[PATH_MAX + 64];
-
-	tree_put_dir(d, rel);
-	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
-	assert_int_equal(setxattr(path, "user.overlay.redirect", target, strlen(target), 0), 0);
-}
-
 /* A path of the merged tree, and where its entry really is. */
 static void expect_at(struct image *img, const char *path, unsigned layer, const char *there)
 {
@@ -236,7 +221,7 @@ static void test_image__redirected_directory_shows_the_place_it_came_from(void *
 	tree_put_text(d, "bottom/old/gone", "");
 	tree_put_text(d, "bottom/new/hidden", "");
 	tree_put_whiteout(d, "top/old");
-	put_redirect(d, "top/new", "/old");
+	tree_put_redirect(d, "top/new", "/old");
 	tree_put_whiteout(d, "top/new/gone");
 	tree_put_text(d, "top/new/sub/z", "");
 	img = open_two(d);
@@ -267,9 +252,9 @@ static void test_image__redirect_by_sibling_name_stays_beside(void **state)
 	struct image *img;
 
 	tree_put_text(d, "bottom/a/old/x", "");
-	put_redirect(d, "middle/b", "/a");
+	tree_put_redirect(d, "middle/b", "/a");
 	tree_put_whiteout(d, "middle/a");
-	put_redirect(d, "top/b/new", "old");
+	tree_put_redirect(d, "top/b/new", "old");
 	tree_put_whiteout(d, "top/b/old");
 	img = open_image(d, names, 3);
 	expect(img, "a", "-");
@@ -286,7 +271,7 @@ static void test_image__redirect_out_of_an_opaque_directory_is_followed(void **s
 	tree_put_text(d, "bottom/old/x", "");
 	tree_put_text(d, "bottom/new/y", "");
 	tree_put_opaque(d, "top/new");
-	put_redirect(d, "top/new/inside", "/old");
+	tree_put_redirect(d, "top/new/inside", "/old");
 	tree_put_text(d, "top/new/inside/deep/z", "");
 	img = open_two(d);
 	expect_at(img, "new/inside/x", 1, "old/x");
@@ -308,10 +293,10 @@ static void test_image__renames_of_many_layers_add_up(void **state)
 
 		snprintf(rel, sizeof(rel), "l%u/d%u", k, k);
 		snprintf(target, sizeof(target), k % 2 ? "d%u" : "/d%u", k - 1);
-		put_redirect(d, rel, target);
+		tree_put_redirect(d, rel, target);
 		snprintf(rel, sizeof(rel), "l%u/d%u/e%u", k, k, k);
 		snprintf(target, sizeof(target), "e%u", k - 1);
-		put_redirect(d, rel, target);
+		tree_put_redirect(d, rel, target);
 		snprintf(rel, sizeof(rel), "l%u/d%u/e%u/f%u", k, k, k, k);
 		tree_put_text(d, rel, "");
 		snprintf(rel, sizeof(rel), "l%u/d%u", k, k - 1);
@@ -341,13 +326,13 @@ static void test_image__redirect_that_leads_nowhere_is_damage_of_that_directory_
 	tree_put_text(d, "bottom/file", "");
 	assert_int_equal(symlinkat("real", d->s.fd, "bottom/link"), 0);
 	tree_put_text(d, "bottom/real/x", "");
-	put_redirect(d, "top/missing", "/nothing");
-	put_redirect(d, "top/tofile", "/file");
-	put_redirect(d, "top/tolink", "/link");
-	put_redirect(d, "top/beside", "nothing");
-	put_redirect(d, "top/out", "/../real");
-	put_redirect(d, "top/empty", "");
-	put_redirect(d, "top/inself", "/inself/deeper");
+	tree_put_redirect(d, "top/missing", "/nothing");
+	tree_put_redirect(d, "top/tofile", "/file");
+	tree_put_redirect(d, "top/tolink", "/link");
+	tree_put_redirect(d, "top/beside", "nothing");
+	tree_put_redirect(d, "top/out", "/../real");
+	tree_put_redirect(d, "top/empty", "");
+	tree_put_redirect(d, "top/inself", "/inself/deeper");
 	tree_put_text(d, "top/good/y", "");
 	img = open_two(d);
 	expect_error(img, "missing/x", -EUCLEAN);
@@ -371,7 +356,7 @@ static void test_image__redirect_in_the_last_layer_is_damage(void **state)
 	struct tree_dirs *d = *state;
 	struct image *img;
 
-	put_redirect(d, "bottom/d", "/e");
+	tree_put_redirect(d, "bottom/d", "/e");
 	tree_put_text(d, "bottom/e/x", "");
 	tree_put_text(d, "top/d/y", "");
 	img = open_two(d);
@@ -391,12 +376,12 @@ static void test_image__redirects_that_grow_end(void **state)
 	for (size_t n = 2; n + 2 < sizeof(target); n += 2)
 		memcpy(target + n, "/a", 3);
 	for (unsigned k = 0; k < 5; k++)
-		put_redirect(d, names[k], "/ignored at the root");
+		tree_put_redirect(d, names[k], "/ignored at the root");
 	for (unsigned k = 0; k < 5; k++) {
 		char rel[16];
 
 		snprintf(rel, sizeof(rel), "l%u/a", k);
-		put_redirect(d, rel, target);
+		tree_put_redirect(d, rel, target);
 	}
 	img = open_image(d, names, 5);
 	expect_error(img, "a/a", -EUCLEAN);
@@ -417,7 +402,7 @@ static void test_image__partial_file_below_a_redirect_is_read_where_it_is(void *
 	tree_forget(d, i);
 	tree_unmount(d);
 	tree_freeze(d);
-	put_redirect(d, "upper/new", "/old");
+	tree_put_redirect(d, "upper/new", "/old");
 	tree_put_whiteout(d, "upper/old");
 	tree_freeze(d);
 	tree_mount(d, "volatile");

@@ -159,14 +159,6 @@ static void test_layer_registry__nothing_is_shared_before_it_is_asked_for(void *
 
 /* ---- what was changed is not given to a new mount ---- */
 
-static char *path_of(struct tree_dirs *d, const char *rel)
-{
-	char *path;
-
-	assert_true(asprintf(&path, "%s/%s", d->s.path, rel) > 0);
-	return path;
-}
-
 static void create(struct tree_dirs *d)
 {
 	tree_put_text(d, "top/a/x/new", "new");
@@ -190,14 +182,14 @@ static void change_times(struct tree_dirs *d)
 }
 static void shorten(struct tree_dirs *d)
 {
-	char *path = path_of(d, "base/b/i");
+	char *path = tree_path(d, "base/b/i");
 
 	assert_int_equal(truncate(path, 1), 0);
 	free(path);
 }
 static void mark(struct tree_dirs *d)
 {
-	char *path = path_of(d, "base/b/i");
+	char *path = tree_path(d, "base/b/i");
 
 	assert_int_equal(setxattr(path, "user.new", "x", 1, 0), 0);
 	free(path);

@@ -8,31 +8,6 @@
 
 #define LAYERS_MAX 300
 
-static void open_layers(struct tree_dirs *d, const char *const *names, size_t n, struct layer **ret)
-{
-	for (size_t k = 0; k < n; k++) {
-		char path[PATH_MAX + 64];
-
-		snprintf(path, sizeof(path), "%s/%s", d->s.path, names[k]);
-		assert_int_equal(layer_open(path, &ret[k]), 0);
-	}
-}
-
-static void close_layers(struct layer **layers, size_t n)
-{
-	for (size_t k = 0; k < n; k++)
-		layer_unref(layers[k]);
-}
-
-static void put_redirect(struct tree_dirs *d, const char *rel, const char *target)
-{
-	char path[PATH_MAX + 64];
-
-	tree_put_dir(d, rel);
-	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
-	assert_int_equal(setxattr(path, "user.overlay.redirect", target, strlen(target), 0), 0);
-}
-
 /* layer: that has the file, at `there`; negative: an error. */
 static void expect_file(struct layer **layers, size_t n, size_t from, const char *path,
 			ssize_t layer, const char *there)
@@ -75,7 +50,7 @@ static void test_path_resolve__file_is_found_in_the_layer_that_the_rule_says(voi
 			names[k] = buf[k];
 		}
 		stack_make(&s, d, names, &seed);
-		open_layers(d, names, STACK_LAYERS, layers);
+		tree_open_layers(d, names, STACK_LAYERS, layers);
 		for (unsigned node = 1; node < STACK_NODES; node++) {
 			const struct stack_view *v = &s.seen[node];
 			struct path_resolve_list l;
@@ -95,7 +70,7 @@ static void test_path_resolve__file_is_found_in_the_layer_that_the_rule_says(voi
 				assert_int_equal(l.layers[k], v->layers[k]);
 			path_resolve_list_release(&l);
 		}
-		close_layers(layers, STACK_LAYERS);
+		tree_close_layers(layers, STACK_LAYERS);
 	}
 }
 
@@ -108,7 +83,7 @@ static void test_path_resolve__starts_below_the_layer_given(void **state)
 	tree_put_text(d, "a/d/f", "");
 	tree_put_dir(d, "b/d");
 	tree_put_text(d, "c/d/f", "");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	expect_file(layers, 3, 0, "d/f", 0, "d/f");
 	expect_file(layers, 3, 1, "d/f", 2, "d/f");
 	expect_file(layers, 3, 3, "d/f", -ENOENT, NULL);
@@ -116,7 +91,7 @@ static void test_path_resolve__starts_below_the_layer_given(void **state)
 	expect_file(layers, 3, 0, "", -ENOENT, NULL);
 	expect_directories(layers, 3, "d", "0:d 1:d 2:d");
 	expect_directories(layers, 3, "..", "");
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 static void test_path_resolve__opaque_root_ends_it(void **state)
@@ -133,12 +108,12 @@ static void test_path_resolve__opaque_root_ends_it(void **state)
 	tree_put_text(d, "c/own", "");
 	tree_put_opaque(d, "c");
 	tree_put_text(d, "e/d/g", "");
-	open_layers(d, names, 4, layers);
+	tree_open_layers(d, names, 4, layers);
 	expect_file(layers, 4, 0, "d/f", -ENOENT, NULL);
 	expect_file(layers, 4, 0, "own", 1, "own");
 	expect_directories(layers, 4, "d", "0:d 1:d");
 	expect_file(layers, 4, 2, "d/g", 3, "d/g"); /* by an attribute a root cannot be opaque */
-	close_layers(layers, 4);
+	tree_close_layers(layers, 4);
 }
 
 /* a and b are one layer. */
@@ -148,18 +123,18 @@ static void test_path_resolve__rest_of_a_layer_is_part_of_it(void **state)
 	struct tree_dirs *d = *state;
 	struct layer *layers[3];
 
-	put_redirect(d, "a/new", "old");
+	tree_put_redirect(d, "a/new", "old");
 	tree_put_text(d, "b/.wh.old", "");
 	tree_put_text(d, "a/.wh.was", "");
-	put_redirect(d, "b/is", "was");
+	tree_put_redirect(d, "b/is", "was");
 	tree_put_text(d, "b/file", "");
 	/* One that came after the redirect was made. */
-	put_redirect(d, "a/moved", "d");
+	tree_put_redirect(d, "a/moved", "d");
 	tree_put_text(d, "b/d/other", "");
 	tree_put_text(d, "c/old/f", "");
 	tree_put_text(d, "c/was/f", "");
 	tree_put_text(d, "c/d/f", "");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	layer_note_rest(layers[1]);
 	assert_int_equal(layer_below(layers, 3, 0), 2);
 	assert_int_equal(layer_below(layers, 3, 1), 2);
@@ -176,7 +151,7 @@ static void test_path_resolve__rest_of_a_layer_is_part_of_it(void **state)
 	tree_put_text(d, "a/.wh..wh..opq", "");
 	expect_file(layers, 3, 0, "d/other", 1, "d/other");
 	expect_directories(layers, 3, "d", "1:d");
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 static void test_path_resolve__follows_no_symbolic_link(void **state)
@@ -189,11 +164,11 @@ static void test_path_resolve__follows_no_symbolic_link(void **state)
 	tree_put_text(d, "b/real/f", "");
 	assert_int_equal(symlinkat("real", d->s.fd, "b/link"), 0);
 	assert_int_equal(symlinkat("../b/real", d->s.fd, "a/real"), 0);
-	open_layers(d, names, 2, layers);
+	tree_open_layers(d, names, 2, layers);
 	expect_file(layers, 2, 0, "link/f", -ENOENT, NULL);
 	expect_file(layers, 2, 0, "real/f", -ENOENT, NULL);
 	expect_directories(layers, 2, "link", "");
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_path_resolve__redirects_on_the_way_are_followed(void **state)
@@ -203,14 +178,14 @@ static void test_path_resolve__redirects_on_the_way_are_followed(void **state)
 	struct path_resolve_step s;
 	struct layer *layers[3];
 
-	put_redirect(d, "a/new", "/mid/dle");
-	put_redirect(d, "a/new/sub", "bus");
-	put_redirect(d, "b/mid", "old");
-	put_redirect(d, "b/mid/dle/bus", "/far");
+	tree_put_redirect(d, "a/new", "/mid/dle");
+	tree_put_redirect(d, "a/new/sub", "bus");
+	tree_put_redirect(d, "b/mid", "old");
+	tree_put_redirect(d, "b/mid/dle/bus", "/far");
 	tree_put_text(d, "c/old/dle/f", "");
 	tree_put_text(d, "c/far/g", "");
 	tree_put_text(d, "c/mid/dle/not", "");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	expect_file(layers, 3, 0, "new/f", 2, "old/dle/f");
 	expect_file(layers, 3, 0, "new/sub/g", 2, "far/g");
 	expect_file(layers, 3, 0, "new/not", -ENOENT, NULL);
@@ -219,7 +194,7 @@ static void test_path_resolve__redirects_on_the_way_are_followed(void **state)
 	assert_int_equal(path_resolve_visit(layers[0], "new/sub/x/y", &s), 0);
 	assert_int_equal(s.kind, PATH_RESOLVE_ABSENT);
 	assert_string_equal(s.path, "mid/dle/bus/x/y");
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 static void test_path_resolve__redirect_to_no_directory_is_damage(void **state)
@@ -229,18 +204,18 @@ static void test_path_resolve__redirect_to_no_directory_is_damage(void **state)
 	struct layer *layers[3];
 	struct path_resolve_list l;
 
-	put_redirect(d, "a/d", "/e");
-	put_redirect(d, "b/e", "/f");
-	put_redirect(d, "b/g", "../f");
+	tree_put_redirect(d, "a/d", "/e");
+	tree_put_redirect(d, "b/e", "/f");
+	tree_put_redirect(d, "b/g", "../f");
 	tree_put_text(d, "c/f", "");
 	tree_put_text(d, "b/e/x", "");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	assert_int_equal(path_resolve_directories(layers, 3, 0, "d", &l), -EUCLEAN);
 	assert_int_equal(path_resolve_directories(layers, 3, 0, "e", &l), -EUCLEAN);
 	assert_int_equal(path_resolve_directories(layers, 3, 0, "g", &l), -EUCLEAN);
 	expect_file(layers, 3, 0, "d/x", 1, "e/x");
 	expect_directories(layers, 3, "none", "");
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 static void test_path_resolve__path_that_grows_too_long_ends_it(void **state)
@@ -255,13 +230,13 @@ static void test_path_resolve__path_that_grows_too_long_ends_it(void **state)
 		long_path[n] = n % 100 == 99 ? '/' : 'x';
 	long_path[2999] = '\0';
 	strcat(target, long_path);
-	put_redirect(d, "a/d", target);
-	put_redirect(d, "b/d", "/e");
+	tree_put_redirect(d, "a/d", target);
+	tree_put_redirect(d, "b/d", "/e");
 	tree_put_text(d, "c/d/f", "");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	snprintf(target, sizeof(target), "d/%.1990s", long_path);
 	assert_int_equal(path_resolve_directories(layers, 3, 0, target, &l), -ENAMETOOLONG);
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 /* A chain for which an image would need 300 levels of renames costs one visit a layer. */
@@ -280,22 +255,22 @@ static void test_path_resolve__chain_through_many_layers_takes_one_step_each(voi
 		names[k] = buf[k];
 		/* Two below one another, renamed crosswise in every layer. */
 		snprintf(rel, sizeof(rel), "l%u/a", k);
-		put_redirect(d, rel, k % 2 ? "/b" : "/b/a");
+		tree_put_redirect(d, rel, k % 2 ? "/b" : "/b/a");
 		snprintf(rel, sizeof(rel), "l%u/b/a", k);
-		put_redirect(d, rel, "/a");
+		tree_put_redirect(d, rel, "/a");
 		snprintf(rel, sizeof(rel), "l%u/b", k);
-		put_redirect(d, rel, "/a");
+		tree_put_redirect(d, rel, "/a");
 	}
 	tree_put_text(d, "last/b/a/f", "");
 	tree_put_text(d, "last/a/f", "");
 	names[LAYERS_MAX - 1] = "last";
-	open_layers(d, names, LAYERS_MAX, layers);
+	tree_open_layers(d, names, LAYERS_MAX, layers);
 	assert_int_equal(path_resolve_directories(layers, LAYERS_MAX, 0, "b/a", &l), 0);
 	assert_int_equal(l.n, LAYERS_MAX);
 	for (unsigned k = 0; k < LAYERS_MAX; k++)
 		assert_int_equal(l.layers[k], k);
 	path_resolve_list_release(&l);
-	close_layers(layers, LAYERS_MAX);
+	tree_close_layers(layers, LAYERS_MAX);
 }
 
 /* Redirects at random among random layers: the image, which goes by listings, and the walk, which
@@ -312,8 +287,8 @@ static void scatter_redirects(struct tree_dirs *d, const struct stack *s, const 
 				continue;
 			snprintf(rel, sizeof(rel), "%s/%s", names[layer], stack_path(node));
 			snprintf(target, sizeof(target), "/%s", stack_path(to));
-			put_redirect(d, rel,
-				     tree_random(seed) % 3 ? target : &"a\0b\0c"[to % 3 * 2]);
+			tree_put_redirect(d, rel,
+					  tree_random(seed) % 3 ? target : &"a\0b\0c"[to % 3 * 2]);
 		}
 }
 
@@ -373,11 +348,11 @@ static void test_path_resolve__random_redirects_are_what_the_image_shows(void **
 		}
 		stack_make(&s, d, names, &seed);
 		scatter_redirects(d, &s, names, &seed);
-		open_layers(d, names, STACK_LAYERS, layers);
+		tree_open_layers(d, names, STACK_LAYERS, layers);
 		assert_int_equal(image_new(layers, STACK_LAYERS, &img), 0);
 		compare(img, layers, image_root(img), &nfiles, &nbad);
 		image_unref(img);
-		close_layers(layers, STACK_LAYERS);
+		tree_close_layers(layers, STACK_LAYERS);
 	}
 	print_message("# %u files, %u broken directories\n", nfiles, nbad);
 	assert_true(nfiles > 50 && nbad > 10);

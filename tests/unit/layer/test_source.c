@@ -11,22 +11,6 @@
 
 #define BIG (10 * BLK_BYTES)
 
-static void open_layers(struct tree_dirs *d, const char *const *names, size_t n, struct layer **ret)
-{
-	for (size_t k = 0; k < n; k++) {
-		char path[PATH_MAX + 64];
-
-		snprintf(path, sizeof(path), "%s/%s", d->s.path, names[k]);
-		assert_int_equal(layer_open(path, &ret[k]), 0);
-	}
-}
-
-static void close_layers(struct layer **layers, size_t n)
-{
-	for (size_t k = 0; k < n; k++)
-		layer_unref(layers[k]);
-}
-
 /* A partial file "f" in a frozen upper over "lower", of which block 1 is own. Layers as
  * source_new wants them. */
 static void make_partial(struct tree_dirs *d, struct layer *layers[2])
@@ -40,7 +24,7 @@ static void make_partial(struct tree_dirs *d, struct layer *layers[2])
 	assert_int_equal(cow_write(d->t, i, "own", 3, BLK_BYTES), 0);
 	tree_unmount(d);
 	tree_freeze(d);
-	open_layers(d, names, 2, layers);
+	tree_open_layers(d, names, 2, layers);
 }
 
 static void test_source__plain_file_has_nothing_below(void **state)
@@ -52,14 +36,14 @@ static void test_source__plain_file_has_nothing_below(void **state)
 	struct stat st;
 
 	tree_put_text(d, "lower/f", "text");
-	open_layers(d, names, 1, layers);
+	tree_open_layers(d, names, 1, layers);
 	assert_int_equal(source_new(layers, 1, 0, "f", &src, &st), 0);
 	assert_int_equal(src->id, 0);
 	assert_null(src->below);
 	assert_int_equal(st.st_size, 4);
 	assert_true(src->is_unresolved);
 	source_free(src);
-	close_layers(layers, 1);
+	tree_close_layers(layers, 1);
 }
 
 static void test_source__what_is_no_regular_file_is_refused(void **state)
@@ -71,11 +55,11 @@ static void test_source__what_is_no_regular_file_is_refused(void **state)
 
 	tree_put_dir(d, "lower/d");
 	assert_int_equal(symlinkat("d", d->s.fd, "lower/l"), 0);
-	open_layers(d, names, 1, layers);
+	tree_open_layers(d, names, 1, layers);
 	assert_true(source_new(layers, 1, 0, "d", &src, NULL) < 0);
 	assert_true(source_new(layers, 1, 0, "l", &src, NULL) < 0);
 	assert_int_equal(source_new(layers, 1, 0, "none", &src, NULL), -ENOENT);
-	close_layers(layers, 1);
+	tree_close_layers(layers, 1);
 }
 
 static void test_source__partial_file_shows_own_and_lower_blocks(void **state)
@@ -98,7 +82,7 @@ static void test_source__partial_file_shows_own_and_lower_blocks(void **state)
 	/* Past the end there is nothing, and zeros would be an invention. */
 	assert_int_equal(read_source(src, got, sizeof(got), 0), -EIO);
 	source_free(src);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__layers_that_are_known_to_have_the_file_are_not_looked_for(void **state)
@@ -110,9 +94,9 @@ static void test_source__layers_that_are_known_to_have_the_file_are_not_looked_f
 	struct source *src;
 
 	make_partial(d, unused);
-	close_layers(unused, 2);
+	tree_close_layers(unused, 2);
 	tree_put_whiteout(d, "other/f");
-	open_layers(d, names, 3, layers);
+	tree_open_layers(d, names, 3, layers);
 	tree_pattern(want, BIG, 1);
 	memcpy(want + BLK_BYTES, "own", 3);
 	/* The walk would end at the whiteout, as it does when nothing further down is known. */
@@ -126,7 +110,7 @@ static void test_source__layers_that_are_known_to_have_the_file_are_not_looked_f
 	assert_int_equal(source_new_at(layers, 3, (uint16_t[]){ 0 }, 1, "f", &src), 0);
 	assert_ptr_equal(src->below->layer, layers[2]);
 	source_free(src);
-	close_layers(layers, 3);
+	tree_close_layers(layers, 3);
 }
 
 static void expect_damage(struct tree_dirs *d, struct layer *layers[2])
@@ -135,7 +119,7 @@ static void expect_damage(struct tree_dirs *d, struct layer *layers[2])
 
 	(void)d;
 	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), -EUCLEAN);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__lower_file_that_changed_is_damage(void **state)
@@ -209,21 +193,21 @@ static void test_source__a_file_that_shows_nothing_of_its_lower_needs_none(void 
 	assert_int_equal(cow_write(d->t, i, want, sizeof(want), 0), 0);
 	tree_unmount(d);
 	tree_freeze(d);
-	open_layers(d, names, 2, layers);
+	tree_open_layers(d, names, 2, layers);
 	/* With its lower file as it was, that is followed: it gives the number. */
 	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), 0);
 	assert_non_null(src->below);
 	source_free(src);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 	change_lower(d);
-	open_layers(d, names, 2, layers);
+	tree_open_layers(d, names, 2, layers);
 	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), 0);
 	assert_null(src->below);
 	assert_true(source_is_plain(src));
 	assert_int_equal(read_source(src, got, sizeof(got), 0), 0);
 	assert_memory_equal(got, want, sizeof(want));
 	source_free(src);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__one_block_of_the_lower_that_is_seen_needs_it(void **state)
@@ -250,11 +234,11 @@ static void test_source__one_block_of_the_lower_that_is_seen_needs_it(void **sta
 	mark.uuid_low--;
 	mark.file_id += 7;
 	assert_int_equal(source_needs_lower(map, &mark, 0), -ENOENT);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 	change_lower(d);
-	open_layers(d, (const char *const[]){ "frozen1", "lower" }, 2, layers);
+	tree_open_layers(d, (const char *const[]){ "frozen1", "lower" }, 2, layers);
 	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), -EUCLEAN);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__damaged_mark_is_damage(void **state)
@@ -323,7 +307,7 @@ static void test_source__mark_overrules_a_metacopy(void **state)
 	struct partial_xattr m;
 
 	make_partial(d, layers);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 	snprintf(path, sizeof(path), "%s/frozen1/f", d->s.path);
 	put_attr(d, "frozen1/f", "user.overlay.metacopy", "x", 1);
 	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, NULL), 1);
@@ -342,7 +326,7 @@ static void expect_bytes(struct tree_dirs *d, const char *path, uint64_t seed)
 	struct source *src;
 
 	tree_pattern(want, BIG, seed);
-	open_layers(d, two, 2, layers);
+	tree_open_layers(d, two, 2, layers);
 	assert_int_equal(source_new(layers, 2, 0, path, &src, NULL), 0);
 	assert_true(src->is_hollow);
 	assert_int_equal(read_source(src, got, BIG, 0), 0);
@@ -350,7 +334,7 @@ static void expect_bytes(struct tree_dirs *d, const char *path, uint64_t seed)
 	assert_int_equal(read_source_seek(src, 0, BIG, SEEK_DATA), 0);
 	assert_int_equal(read_source_seek(src, 0, BIG, SEEK_HOLE), BIG);
 	source_free(src);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void expect_refused(struct tree_dirs *d, const char *path)
@@ -358,9 +342,9 @@ static void expect_refused(struct tree_dirs *d, const char *path)
 	struct layer *layers[2];
 	struct source *src;
 
-	open_layers(d, two, 2, layers);
+	tree_open_layers(d, two, 2, layers);
 	assert_int_equal(source_new(layers, 2, 0, path, &src, NULL), -EUCLEAN);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__metacopy_shows_the_bytes_below(void **state)
@@ -439,7 +423,7 @@ static void test_source__partial_file_follows_the_redirects_above_it(void **stat
 	tree_unmount(d);
 	tree_freeze(d);
 	assert_int_equal(renameat(d->s.fd, "frozen1/d", d->s.fd, "frozen1/e"), 0);
-	open_layers(d, names, 2, layers);
+	tree_open_layers(d, names, 2, layers);
 	assert_int_equal(source_new(layers, 2, 0, "e/f", &src, NULL), -EUCLEAN);
 	put_redirect(d, "frozen1/e", "/d");
 	assert_int_equal(source_new(layers, 2, 0, "e/f", &src, NULL), 0);
@@ -448,7 +432,7 @@ static void test_source__partial_file_follows_the_redirects_above_it(void **stat
 	assert_int_equal(read_source(src, got, BIG, 0), 0);
 	assert_memory_equal(got, want, BIG);
 	source_free(src);
-	close_layers(layers, 2);
+	tree_close_layers(layers, 2);
 }
 
 static void test_source__mark_that_names_its_own_path_below_itself_ends(void **state)
@@ -459,10 +443,10 @@ static void test_source__mark_that_names_its_own_path_below_itself_ends(void **s
 	struct source *src;
 
 	make_partial(d, layers);
-	close_layers(layers, 2);
-	open_layers(d, names, 1, alone);
+	tree_close_layers(layers, 2);
+	tree_open_layers(d, names, 1, alone);
 	assert_int_equal(source_new(alone, 1, 0, "f", &src, NULL), -EUCLEAN);
-	close_layers(alone, 1);
+	tree_close_layers(alone, 1);
 }
 
 static void test_source__mark_that_names_a_directory_is_damage(void **state)
@@ -530,7 +514,7 @@ static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads
 	void *fds[2];
 
 	tree_put_text(d, "lower/f", "text");
-	open_layers(d, names, 1, layers);
+	tree_open_layers(d, names, 1, layers);
 	layers[0]->is_mappable = false;
 	assert_int_equal(source_new(layers, 1, 0, "f", &src, NULL), 0);
 	fd_cache_drop(&src->fd);
@@ -547,7 +531,7 @@ static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads
 	assert_true((intptr_t)fds[0] >= 0);
 	assert_ptr_equal(fds[0], fds[1]);
 	source_free(src);
-	close_layers(layers, 1);
+	tree_close_layers(layers, 1);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

@@ -9,15 +9,6 @@
 
 #define BIG ((size_t)8 * BLK_BYTES)
 
-static struct inode *grant(struct tree_dirs *d, const char *path, uint32_t *ret_id)
-{
-	struct inode *i = tree_get(d, path);
-	uint32_t generation;
-
-	inode_grant(d->t, i, ret_id, &generation);
-	return i;
-}
-
 static void unlink_name(struct tree_dirs *d, const char *name)
 {
 	assert_int_equal(remove_file(d->t, d->t->root, name), 0);
@@ -33,7 +24,7 @@ static void test_mount_freeze__mount_at_rest_may_be_frozen(void **state)
 	tree_mount(d, "volatile");
 	assert_int_equal(mount_freeze_prepare(&d->m), 0);
 	assert_int_equal(mount_freeze_check(&d->m), 0);
-	i = grant(d, "big", &id);
+	i = tree_get_granted(d, "big", &id);
 	assert_int_equal(cow_write(d->t, i, "x", 1, 0), 0);
 	assert_int_equal(mount_freeze_prepare(&d->m), 0);
 	assert_int_equal(mount_freeze_check(&d->m), 0);
@@ -49,7 +40,7 @@ static void test_mount_freeze__removed_file_that_only_its_users_have_stays_what_
 	tree_mount(d, "volatile");
 	i = tree_make(d, "", "new", S_IFREG | 0644);
 	tree_forget(d, i);
-	i = grant(d, "new", &id);
+	i = tree_get_granted(d, "new", &id);
 	assert_int_equal(cow_write(d->t, i, "text", 4, 0), 0);
 	unlink_name(d, "new");
 	assert_int_equal(mount_freeze_prepare(&d->m), 0);
@@ -67,7 +58,7 @@ static void test_mount_freeze__removed_partial_file_is_made_whole_first(void **s
 	uint32_t id;
 
 	tree_mount(d, "volatile");
-	i = grant(d, "big", &id);
+	i = tree_get_granted(d, "big", &id);
 	assert_int_equal(cow_write(d->t, i, "x", 1, 0), 0);
 	bytes[0] = 'x';
 	unlink_name(d, "big");
@@ -90,7 +81,7 @@ static void test_mount_freeze__file_with_a_name_that_is_not_found_bars_it(void *
 	tree_put_text(d, "upper/file", "text");
 	assert_int_equal(linkat(d->s.fd, "upper/file", d->s.fd, "outside", 0), 0);
 	tree_mount(d, "volatile");
-	i = grant(d, "file", &id);
+	i = tree_get_granted(d, "file", &id);
 	unlink_name(d, "file");
 	assert_int_equal(mount_freeze_check(&d->m), -EUSERS);
 	/* Nothing has changed by that. */
@@ -109,7 +100,7 @@ static void test_mount_freeze__file_whose_known_name_went_gets_another(void **st
 	tree_put_text(d, "upper/one", "text");
 	assert_int_equal(linkat(d->s.fd, "upper/one", d->s.fd, "upper/two", 0), 0);
 	tree_mount(d, "volatile");
-	i = grant(d, "one", &id);
+	i = tree_get_granted(d, "one", &id);
 	unlink_name(d, "one");
 	assert_int_equal(mount_freeze_prepare(&d->m), 0);
 	assert_int_equal(mount_freeze_check(&d->m), 0);

@@ -6,17 +6,9 @@
 
 #include <sys/mman.h>
 
-static char *path_of(struct tree_dirs *d, const char *name)
-{
-	char *path;
-
-	assert_true(asprintf(&path, "%s/%s", d->s.path, name) > 0);
-	return path;
-}
-
 void delta_make(struct tree_dirs *d, const struct delta_head *head, struct delta_text *ret)
 {
-	char *upper = path_of(d, "upper"), *lower = path_of(d, "lower");
+	char *upper = tree_path(d, "upper"), *lower = tree_path(d, "lower");
 	int fd = memfd_create("delta", MFD_CLOEXEC);
 	struct delta_progress done;
 	struct stat st;
@@ -52,7 +44,7 @@ static int open_dir(struct tree_dirs *d, const char *name)
 
 void delta_place_open(struct delta_place *p, struct tree_dirs *d, bool goes_on)
 {
-	char *lower = path_of(d, "lower");
+	char *lower = tree_path(d, "lower");
 	struct probe_dir can;
 
 	*p = (struct delta_place){ .d = d, .goes_on = goes_on };

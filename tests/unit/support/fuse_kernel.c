@@ -233,3 +233,20 @@ uint64_t fuse_kernel_make(struct fuse_kernel *k, uint64_t dir, const char *name,
 		sizeof(e));
 	return e.nodeid;
 }
+
+struct fuse_kernel fuse_kernel_mount(struct tree_dirs *d, const char *options)
+{
+	struct fuse_kernel k;
+
+	tree_mount(d, options);
+	fuse_kernel_open(&k, 0);
+	fuse_kernel_start(&k, &d->m);
+	return k;
+}
+
+uint64_t fuse_kernel_mount_file(struct fuse_kernel *k, struct tree_dirs *d)
+{
+	tree_put_text(d, "lower/file", "text");
+	*k = fuse_kernel_mount(d, "volatile");
+	return fuse_kernel_node(k, "file");
+}

@@ -11,6 +11,7 @@
 
 struct mount;
 struct session;
+struct tree_dirs;
 
 struct fuse_kernel {
 	int fd; /* the kernel's end */
@@ -37,6 +38,10 @@ struct fuse_question {
 void fuse_kernel_open(struct fuse_kernel *k, uint64_t flags);
 /* A session of m answers INIT; the test's thread serves it from now on. */
 void fuse_kernel_start(struct fuse_kernel *k, struct mount *m);
+/* tree_mount, and the kernel of the mount, which takes none of INIT's flags. */
+struct fuse_kernel fuse_kernel_mount(struct tree_dirs *d, const char *options);
+/* Such a volatile mount of a lower layer in which "file" has the content "text". Its node. */
+uint64_t fuse_kernel_mount_file(struct fuse_kernel *k, struct tree_dirs *d);
 /* Read the reply to INIT, when another session has given it. */
 void fuse_kernel_take_init(struct fuse_kernel *k);
 /* End the session of fuse_kernel_start. */

@@ -10,7 +10,7 @@
 #include <sys/random.h>
 #include <sys/sysmacros.h>
 
-static char *path_in(struct tree_dirs *d, const char *rel)
+char *tree_path(struct tree_dirs *d, const char *rel)
 {
 	char *path;
 
@@ -172,7 +172,7 @@ void tree_put_whiteout(struct tree_dirs *d, const char *rel)
 
 void tree_put_opaque(struct tree_dirs *d, const char *rel)
 {
-	char *path = path_in(d, rel);
+	char *path = tree_path(d, rel);
 
 	tree_put_dir(d, rel);
 	assert_int_equal(setxattr(path, "user.overlay.opaque", "y", 1, 0), 0);
@@ -201,6 +201,15 @@ char *tree_put_pattern(struct tree_dirs *d, const char *rel, size_t len, uint64_
 	return data;
 }
 
+void tree_put_redirect(struct tree_dirs *d, const char *rel, const char *target)
+{
+	char *path = tree_path(d, rel);
+
+	tree_put_dir(d, rel);
+	assert_int_equal(setxattr(path, "user.overlay.redirect", target, strlen(target), 0), 0);
+	free(path);
+}
+
 bool tree_is_there(struct tree_dirs *d, const char *rel)
 {
 	return faccessat(d->s.fd, rel, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
@@ -208,11 +217,27 @@ bool tree_is_there(struct tree_dirs *d, const char *rel)
 
 bool tree_is_partial(struct tree_dirs *d, const char *rel)
 {
-	char *path = path_in(d, rel);
+	char *path = tree_path(d, rel);
 	bool is_partial = lgetxattr(path, "user.veneer.partial", NULL, 0) > 0;
 
 	free(path);
 	return is_partial;
+}
+
+void tree_open_layers(struct tree_dirs *d, const char *const *names, size_t n, struct layer **ret)
+{
+	for (size_t k = 0; k < n; k++) {
+		char *path = tree_path(d, names[k]);
+
+		assert_int_equal(layer_open(path, &ret[k]), 0);
+		free(path);
+	}
+}
+
+void tree_close_layers(struct layer **layers, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		layer_unref(layers[k]);
 }
 
 struct inode *tree_look(struct tree_dirs *d, const char *path)
@@ -251,6 +276,30 @@ void tree_forget(struct tree_dirs *d, struct inode *i)
 {
 	if (i != d->t->root)
 		inode_unref(d->t, i);
+}
+
+uint32_t tree_grant(struct tree_dirs *d, struct inode *i)
+{
+	uint32_t id, generation;
+
+	inode_grant(d->t, i, &id, &generation);
+	assert_int_equal(generation, node_table_slot(d->t->nodes, id)->generation);
+	return id;
+}
+
+struct inode *tree_get_granted(struct tree_dirs *d, const char *path, uint32_t *ret_id)
+{
+	struct inode *i = tree_get(d, path);
+
+	*ret_id = tree_grant(d, i);
+	return i;
+}
+
+uint64_t tree_lookups(struct tree_dirs *d, uint32_t id)
+{
+	struct node_slot *s = node_table_slot(d->t->nodes, id);
+
+	return s ? s->nlookup : 0;
 }
 
 struct stat tree_stat(struct tree_dirs *d, const char *path)

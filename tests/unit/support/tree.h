@@ -49,14 +49,25 @@ void tree_put_opaque(struct tree_dirs *d, const char *rel);
 void tree_pattern(void *p, size_t len, uint64_t seed);
 /* As tree_put; returns the content, to be freed. */
 char *tree_put_pattern(struct tree_dirs *d, const char *rel, size_t len, uint64_t seed);
+void tree_put_redirect(struct tree_dirs *d, const char *rel, const char *target);
+/* Of a layer or of what is in it, to be freed. */
+char *tree_path(struct tree_dirs *d, const char *rel);
 bool tree_is_there(struct tree_dirs *d, const char *rel);
 bool tree_is_partial(struct tree_dirs *d, const char *rel);
+
+/* Layers by their names, top first. */
+void tree_open_layers(struct tree_dirs *d, const char *const *names, size_t n, struct layer **ret);
+void tree_close_layers(struct layer **layers, size_t n);
 
 /* The inode at a path of the mount ("" is the root), referenced but for the root; NULL:
  * nothing. */
 struct inode *tree_look(struct tree_dirs *d, const char *path);
 struct inode *tree_get(struct tree_dirs *d, const char *path);
 void tree_forget(struct tree_dirs *d, struct inode *i);
+/* As the kernel has it once it knows it: its id. The second looks it up. */
+uint32_t tree_grant(struct tree_dirs *d, struct inode *i);
+struct inode *tree_get_granted(struct tree_dirs *d, const char *path, uint32_t *ret_id);
+uint64_t tree_lookups(struct tree_dirs *d, uint32_t id);
 struct stat tree_stat(struct tree_dirs *d, const char *path);
 /* A new entry of a directory, referenced. */
 struct inode *tree_make(struct tree_dirs *d, const char *dir, const char *name, mode_t mode);

@@ -9,22 +9,6 @@
 
 #include <dirent.h>
 
-static uint64_t lookups_of(struct tree_dirs *d, uint32_t id)
-{
-	struct node_slot *s = node_table_slot(d->t->nodes, id);
-
-	return s ? s->nlookup : 0;
-}
-
-static uint32_t grant(struct tree_dirs *d, struct inode *i)
-{
-	uint32_t id, generation;
-
-	inode_grant(d->t, i, &id, &generation);
-	assert_int_equal(generation, node_table_slot(d->t->nodes, id)->generation);
-	return id;
-}
-
 static void start(struct tree_dirs *d)
 {
 	tree_put_text(d, "lower/dir/f", "text");
@@ -42,9 +26,9 @@ static void test_inode__lives_until_its_last_lookup_is_forgotten(void **state)
 	a = tree_get(d, "dir/f");
 	b = tree_get(d, "dir/f");
 	assert_ptr_equal(a, b);
-	id = grant(d, a);
-	assert_int_equal(grant(d, b), id);
-	assert_int_equal(lookups_of(d, id), 2);
+	id = tree_grant(d, a);
+	assert_int_equal(tree_grant(d, b), id);
+	assert_int_equal(tree_lookups(d, id), 2);
 	inode_forget(d->t, id, 1);
 	assert_ptr_equal(inode_get(d->t, id), a);
 	inode_forget(d->t, id, 1);
@@ -57,7 +41,7 @@ static void test_inode__forgetting_too_much_is_harmless(void **state)
 	uint32_t id;
 
 	start(d);
-	id = grant(d, tree_get(d, "dir/f"));
+	id = tree_grant(d, tree_get(d, "dir/f"));
 	inode_forget(d->t, id, UINT64_MAX);
 	inode_forget(d->t, id, 1);
 	inode_forget(d->t, 123456789, 1);
@@ -85,9 +69,9 @@ static void test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it(void **
 
 	start(d);
 	g = tree_get(d, "dir/sub/g");
-	sub = grant(d, tree_get(d, "dir/sub"));
+	sub = tree_grant(d, tree_get(d, "dir/sub"));
 	inode_forget(d->t, sub, 1);
-	assert_int_equal(lookups_of(d, sub), 0);
+	assert_int_equal(tree_lookups(d, sub), 0);
 	assert_non_null(inode_get(d->t, sub));
 	path = inode_path(d->t, g);
 	assert_string_equal(path, "dir/sub/g");
@@ -283,10 +267,10 @@ static void test_inode__what_the_kernel_holds_by_name_is_listed(void **state)
 	uint32_t dir, f, g, from = 0;
 
 	start(d);
-	dir = grant(d, tree_get(d, "dir"));
-	f = grant(d, tree_get(d, "dir/f"));
+	dir = tree_grant(d, tree_get(d, "dir"));
+	f = tree_grant(d, tree_get(d, "dir/f"));
 	held = tree_get(d, "dir/sub");
-	g = grant(d, tree_get(d, "dir/sub/g"));
+	g = tree_grant(d, tree_get(d, "dir/sub/g"));
 	assert_int_equal(inode_count(d->t), 5);
 	assert_int_equal(inode_list_idle(d->t, &from, ids, 2), 2);
 	assert_true(ids[0] == dir && ids[1] == f && from > f);

@@ -9,21 +9,12 @@
 
 #include <dirent.h>
 
-static struct inode *granted(struct tree_dirs *d, const char *path, uint32_t *ret_id)
-{
-	struct inode *i = tree_get(d, path);
-	uint32_t generation;
-
-	inode_grant(d->t, i, ret_id, &generation);
-	return i;
-}
-
 static struct inode *start(struct tree_dirs *d, uint32_t *ret_id)
 {
 	tree_put_text(d, "lower/dir/f", "text");
 	tree_put_text(d, "lower/dir/g", "more");
 	tree_mount(d, "volatile");
-	return granted(d, "dir/f", ret_id);
+	return tree_get_granted(d, "dir/f", ret_id);
 }
 
 #define CHECK inode_check_invariants(d->t, NULL)
@@ -114,7 +105,7 @@ static void test_inode_check__large_table_is_checked_where_it_changed(void **sta
 {
 	struct tree_dirs *d = *state;
 	uint32_t id, other;
-	struct inode *i = start(d, &id), *g = granted(d, "dir/g", &other);
+	struct inode *i = start(d, &id), *g = tree_get_granted(d, "dir/g", &other);
 
 	while (node_table_end(d->t->nodes) <= INVARIANTS_MAX)
 		assert_int_equal(node_table_alloc(d->t->nodes, &id), 0);

@@ -5,15 +5,6 @@
 
 #include <dirent.h>
 
-static uint32_t grant(struct tree_dirs *d, struct inode *i)
-{
-	uint32_t id, generation;
-
-	inode_grant(d->t, i, &id, &generation);
-	assert_int_equal(generation, node_table_slot(d->t->nodes, id)->generation);
-	return id;
-}
-
 static void start(struct tree_dirs *d)
 {
 	tree_put_text(d, "lower/dir/f", "text");
@@ -40,7 +31,7 @@ static void test_inode_ids__new_number_is_given_and_the_old_one_still_leads_ther
 
 	start(d);
 	f = tree_get(d, "dir/f");
-	old = grant(d, f);
+	old = tree_grant(d, f);
 	assert_int_equal(inode_renumber(d->t, f, old), 0);
 	new = f->id;
 	assert_int_not_equal(new, old);
@@ -58,7 +49,7 @@ static void test_inode_ids__new_number_is_given_and_the_old_one_still_leads_ther
 	/* A late change with the old id changes nothing. */
 	assert_int_equal(inode_renumber(d->t, f, old), 0);
 	assert_int_equal(f->id, new);
-	assert_int_equal(grant(d, tree_get(d, "dir/f")), new);
+	assert_int_equal(tree_grant(d, tree_get(d, "dir/f")), new);
 	path = inode_path(d->t, f);
 	assert_string_equal(path, "dir/f");
 	free(path);
@@ -78,15 +69,15 @@ static void test_inode_ids__numbers_held_to_the_end_go_with_the_table(void **sta
 
 	tree_put_text(d, "lower/e", "other");
 	start(d);
-	low = grant(d, tree_get(d, "e"));
+	low = tree_grant(d, tree_get(d, "e"));
 	f = tree_get(d, "dir/f");
-	high = grant(d, f);
+	high = tree_grant(d, f);
 	inode_forget(d->t, low, 1);
 	/* The new number may be lower than the one before. */
 	assert_int_equal(inode_renumber(d->t, f, high), 0);
 	assert_int_equal(f->id, low);
 	assert_true(low < high);
-	assert_int_equal(grant(d, tree_get(d, "dir/f")), low);
+	assert_int_equal(tree_grant(d, tree_get(d, "dir/f")), low);
 }
 
 static void test_inode_ids__lives_while_any_of_its_numbers_is_held(void **state)
@@ -97,9 +88,9 @@ static void test_inode_ids__lives_while_any_of_its_numbers_is_held(void **state)
 
 	start(d);
 	f = tree_get(d, "dir/f");
-	first = grant(d, f);
+	first = tree_grant(d, f);
 	assert_int_equal(inode_renumber(d->t, f, first), 0);
-	second = grant(d, tree_get(d, "dir/f"));
+	second = tree_grant(d, tree_get(d, "dir/f"));
 	assert_int_equal(inode_renumber(d->t, f, second), 0);
 	assert_int_equal(f->n_former, 2);
 	inode_forget(d->t, first, 1);
@@ -112,7 +103,7 @@ static void test_inode_ids__lives_while_any_of_its_numbers_is_held(void **state)
 	/* A look-up under way when the number changed counts for the one that is sent. */
 	struct inode *late = tree_get(d, "dir/f");
 	assert_int_equal(inode_renumber(d->t, f, f->id), 0);
-	assert_int_equal(grant(d, late), f->id);
+	assert_int_equal(tree_grant(d, late), f->id);
 	inode_forget(d->t, f->id, 1);
 	assert_ptr_equal(inode_get(d->t, second), f);
 	inode_forget(d->t, second, 1);
@@ -127,10 +118,10 @@ static void test_inode_ids__each_says_the_present_one(void **state)
 
 	start(d);
 	f = tree_get(d, "dir/f");
-	id[0] = grant(d, f);
+	id[0] = tree_grant(d, f);
 	for (unsigned k = 1; k < 3; k++) {
 		assert_int_equal(inode_renumber(d->t, f, id[k - 1]), 0);
-		id[k] = grant(d, tree_get(d, "dir/f"));
+		id[k] = tree_grant(d, tree_get(d, "dir/f"));
 	}
 	assert_int_equal(inode_slot(d->t, id[0])->successor, id[2]);
 	assert_int_equal(inode_slot(d->t, id[1])->successor, id[2]);

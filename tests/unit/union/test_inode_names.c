@@ -5,13 +5,6 @@
 
 #include <dirent.h>
 
-static uint64_t lookups_of(struct tree_dirs *d, uint32_t id)
-{
-	struct node_slot *s = node_table_slot(d->t->nodes, id);
-
-	return s ? s->nlookup : 0;
-}
-
 static void start(struct tree_dirs *d)
 {
 	tree_put_text(d, "lower/dir/f", "text");
@@ -52,7 +45,7 @@ static void test_inode_names__peek_finds_only_what_is_known(void **state)
 	f = tree_get(d, "dir/f");
 	assert_true(inode_peek(d->t, dir, "f", &got));
 	assert_ptr_equal(got, f);
-	assert_int_equal(lookups_of(d, f->id), 0);
+	assert_int_equal(tree_lookups(d, f->id), 0);
 	tree_forget(d, f);
 	assert_ptr_equal(inode_get(d->t, got->id), got);
 	inode_unref(d->t, got);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/nodes.h"
 #include "support/tree.h"
 
 #include "veneer/union/node_table.h"
@@ -9,22 +10,6 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-
-static struct node_table *new_table(void)
-{
-	struct node_table *t;
-
-	assert_int_equal(node_table_new(&t), 0);
-	return t;
-}
-
-static uint32_t alloc(struct node_table *t)
-{
-	uint32_t id = 0;
-
-	assert_int_equal(node_table_alloc(t, &id), 0);
-	return id;
-}
 
 static void expect_name(struct node_table *t, uint32_t id, const char *name)
 {
@@ -37,10 +22,10 @@ static void expect_name(struct node_table *t, uint32_t id, const char *name)
 
 static void test_node_table__first_slot_is_the_root(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 
 	(void)state;
-	assert_int_equal(alloc(t), NODE_TABLE_ROOT);
+	assert_int_equal(nodes_alloc(t), NODE_TABLE_ROOT);
 	assert_int_equal(node_table_slot(t, NODE_TABLE_ROOT)->state, NODE_LOWER);
 	assert_int_equal(node_table_slot(t, NODE_TABLE_ROOT)->nlookup, 0);
 	assert_int_equal(node_table_count(t), 1);
@@ -52,10 +37,10 @@ static void test_node_table__id_not_in_use_has_no_slot_and_no_object(void **stat
 	static const uint64_t bad[] = { 0,	   2,	       3,
 					1000000,   UINT32_MAX, (uint64_t)UINT32_MAX + 2,
 					UINT64_MAX };
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
 		assert_null(node_table_slot(t, bad[k]));
 		assert_null(node_table_object(t, bad[k]));
@@ -65,19 +50,19 @@ static void test_node_table__id_not_in_use_has_no_slot_and_no_object(void **stat
 
 static void test_node_table__id_used_again_has_another_generation(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 	uint32_t id, again, generation;
 
 	(void)state;
-	alloc(t);
-	id = alloc(t);
+	nodes_alloc(t);
+	id = nodes_alloc(t);
 	generation = node_table_slot(t, id)->generation;
 	node_table_set_object(t, id, t);
 	node_table_release(t, id);
 	assert_null(node_table_slot(t, id));
 	assert_null(node_table_object(t, id));
 	for (unsigned k = 0; k < 100; k++) {
-		again = alloc(t);
+		again = nodes_alloc(t);
 		if (again == id) {
 			assert_int_not_equal(node_table_slot(t, again)->generation, generation);
 			assert_null(node_table_object(t, again));
@@ -88,13 +73,13 @@ static void test_node_table__id_used_again_has_another_generation(void **state)
 
 static void test_node_table__name_is_replaced_and_cleared(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 	const char *name;
 	uint32_t id, parent;
 
 	(void)state;
-	alloc(t);
-	id = alloc(t);
+	nodes_alloc(t);
+	id = nodes_alloc(t);
 	assert_int_equal(node_table_set_name(t, id, 1, "short"), 0);
 	expect_name(t, id, "short");
 	assert_int_equal(node_table_set_name(t, id, 1, "a name that is longer than the first"), 0);
@@ -108,13 +93,13 @@ static void test_node_table__name_is_replaced_and_cleared(void **state)
 
 static void test_node_table__slots_never_move(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 	struct node_slot *first;
 
 	(void)state;
-	first = node_table_slot(t, alloc(t));
+	first = node_table_slot(t, nodes_alloc(t));
 	for (unsigned k = 0; k < 20000; k++)
-		alloc(t);
+		nodes_alloc(t);
 	assert_ptr_equal(node_table_slot(t, NODE_TABLE_ROOT), first);
 	assert_int_equal(node_table_count(t), 20001);
 	assert_int_equal(node_table_end(t), 20002);
@@ -124,15 +109,15 @@ static void test_node_table__slots_never_move(void **state)
 /* Renaming for ever must not fill the arena: it is bounded by what is in use. */
 static void test_node_table__names_that_come_and_go_stay_right(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 	uint64_t seed = tree_seed("nodetab");
 	char names[50][NAME_MAX + 1];
 	uint32_t ids[50];
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	for (unsigned k = 0; k < 50; k++) {
-		ids[k] = alloc(t);
+		ids[k] = nodes_alloc(t);
 		*names[k] = '\0';
 	}
 	for (unsigned step = 0; step < 200000; step++) {
@@ -141,7 +126,7 @@ static void test_node_table__names_that_come_and_go_stay_right(void **state)
 
 		if (step % 1000 < 20) {
 			node_table_release(t, ids[k]);
-			ids[k] = alloc(t);
+			ids[k] = nodes_alloc(t);
 		}
 		memset(names[k], 'a' + (int)(step % 26), len);
 		names[k][len] = '\0';
@@ -200,17 +185,17 @@ static void crowd(struct node_table *t, unsigned n)
 
 	memset(name, 'n', 200);
 	while (n--)
-		assert_int_equal(node_table_set_name(t, alloc(t), NODE_TABLE_ROOT, name), 0);
+		assert_int_equal(node_table_set_name(t, nodes_alloc(t), NODE_TABLE_ROOT, name), 0);
 }
 
 static void test_node_table__room_of_names_that_went_is_used_by_the_next_server(void **state)
 {
-	struct node_table *t = new_table(), *u;
+	struct node_table *t = nodes_new(), *u;
 	int slots, names;
 	struct stat st;
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
 	crowd(t, NCROWD);
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < NCROWD; id += 2)
@@ -235,17 +220,17 @@ static struct node_table *attached(const struct node_table *t)
 
 static void test_node_table__attached_table_has_what_the_other_had(void **state)
 {
-	struct node_table *t = new_table(), *u;
+	struct node_table *t = nodes_new(), *u;
 	uint32_t a, b, c, free, parent;
 	const char *name;
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
-	a = alloc(t);
-	free = alloc(t);
-	b = alloc(t);
-	c = alloc(t);
+	a = nodes_alloc(t);
+	free = nodes_alloc(t);
+	b = nodes_alloc(t);
+	c = nodes_alloc(t);
 	node_table_slot(t, a)->type = DT_DIR;
 	assert_int_equal(node_table_set_name(t, a, NODE_TABLE_ROOT, "dir"), 0);
 	assert_int_equal(node_table_set_name(t, free, a, "free"), 0);
@@ -268,7 +253,7 @@ static void test_node_table__attached_table_has_what_the_other_had(void **state)
 	assert_int_equal(node_table_devs(u, NODE_TABLE_OF_IMAGE)->dev[0], 1234);
 	assert_int_equal(node_table_devs(u, NODE_TABLE_OF_TREE)->n, 0);
 	assert_null(node_table_slot(u, free));
-	assert_int_equal(alloc(u), free);
+	assert_int_equal(nodes_alloc(u), free);
 	assert_int_equal(node_table_slot(u, free)->generation, 2);
 	node_table_free(u);
 	node_table_free(t);
@@ -277,17 +262,17 @@ static void test_node_table__attached_table_has_what_the_other_had(void **state)
 /* Gaps between names are given out again, and never the place of a name. */
 static void test_node_table__gaps_between_names_are_free_pieces(void **state)
 {
-	struct node_table *t = new_table(), *u;
+	struct node_table *t = nodes_new(), *u;
 	char name[NAME_MAX + 1];
 	uint32_t ids[100];
 	int slots, names;
 	struct stat st;
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
 	for (unsigned k = 0; k < 100; k++) {
-		ids[k] = alloc(t);
+		ids[k] = nodes_alloc(t);
 		memset(name, 'a' + (int)(k % 26), 3 + k * 2);
 		name[3 + k * 2] = '\0';
 		assert_int_equal(node_table_set_name(t, ids[k], NODE_TABLE_ROOT, name), 0);
@@ -299,7 +284,7 @@ static void test_node_table__gaps_between_names_are_free_pieces(void **state)
 		unsigned k = n % 50 * 2;
 
 		if (n < 50)
-			ids[k] = alloc(u);
+			ids[k] = nodes_alloc(u);
 		memset(name, 'z', 1 + n % 200);
 		name[1 + n % 200] = '\0';
 		assert_int_equal(node_table_set_name(u, ids[k], NODE_TABLE_ROOT, name), 0);
@@ -318,14 +303,14 @@ static void test_node_table__gaps_between_names_are_free_pieces(void **state)
 
 static void test_node_table__what_is_no_table_is_refused(void **state)
 {
-	struct node_table *t = new_table(), *u;
+	struct node_table *t = nodes_new(), *u;
 	int slots, names, short_fd = memfd_create("short", MFD_CLOEXEC);
 	uint64_t word = 1;
 
 	(void)state;
 	node_table_fds(t, &slots, &names);
 	assert_int_equal(attach_copy(t, &u), -EPROTO); /* without a root */
-	alloc(t);
+	nodes_alloc(t);
 	assert_int_equal(attach_copy(t, &u), -EPROTO); /* that is no directory */
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
 	node_table_free(attached(t));
@@ -337,18 +322,18 @@ static void test_node_table__what_is_no_table_is_refused(void **state)
 
 static void test_node_table__circles_and_blind_ends_are_cut(void **state)
 {
-	struct node_table *t = new_table(), *u;
+	struct node_table *t = nodes_new(), *u;
 	uint32_t a, b, c, d, e, parent;
 	const char *name;
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
-	a = alloc(t);
-	b = alloc(t);
-	c = alloc(t);
-	d = alloc(t);
-	e = alloc(t);
+	a = nodes_alloc(t);
+	b = nodes_alloc(t);
+	c = nodes_alloc(t);
+	d = nodes_alloc(t);
+	e = nodes_alloc(t);
 	node_table_slot(t, a)->type = node_table_slot(t, b)->type = DT_DIR;
 	node_table_slot(t, c)->type = DT_REG;
 	assert_int_equal(node_table_set_name(t, a, b, "a"), 0);
@@ -422,7 +407,7 @@ static void use(struct node_table *t)
 {
 	for (unsigned k = 0; k < 12; k++) {
 		char name[NAME_MAX + 1] = { 0 };
-		uint32_t id = alloc(t);
+		uint32_t id = nodes_alloc(t);
 
 		memset(name, 'x', 1 + k * 20);
 		assert_int_equal(node_table_slot(t, id)->held_fd, 0);
@@ -448,7 +433,7 @@ static void expect_whole(const struct node_table *t, uint32_t id, uint32_t other
 
 static void test_node_table__killed_at_any_instruction_it_is_as_before_or_as_after(void **state)
 {
-	struct node_table *t = new_table();
+	struct node_table *t = nodes_new();
 	_Atomic unsigned *step =
 		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint32_t id, other;
@@ -457,10 +442,10 @@ static void test_node_table__killed_at_any_instruction_it_is_as_before_or_as_aft
 	pid_t pid;
 
 	(void)state;
-	alloc(t);
+	nodes_alloc(t);
 	node_table_slot(t, NODE_TABLE_ROOT)->type = DT_DIR;
-	id = alloc(t);
-	other = alloc(t);
+	id = nodes_alloc(t);
+	other = nodes_alloc(t);
 	assert_int_equal(node_table_set_name(t, other, NODE_TABLE_ROOT, "another name"), 0);
 	/* All that is done for the first time has been done. */
 	node_table_set_name(t, id, NODE_TABLE_ROOT, "x");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/nodes.h"
 #include "support/tree.h"
 
 #include "veneer/union/node_table.h"
@@ -6,26 +7,11 @@
 #include <errno.h>
 #include <limits.h>
 
-static struct node_table *new_table(void)
-{
-	struct node_table *t;
-
-	assert_int_equal(node_table_new(&t), 0);
-	return t;
-}
-
-static uint32_t alloc(struct node_table *t)
-{
-	uint32_t id = 0;
-
-	assert_int_equal(node_table_alloc(t, &id), 0);
-	return id;
-}
-
 static void test_node_table_share__each_slot_that_changes_is_listed_once(void **state)
 {
-	struct node_table *t = new_table();
-	const uint32_t root = alloc(t), a = alloc(t), b = alloc(t), c = alloc(t);
+	struct node_table *t = nodes_new();
+	const uint32_t root = nodes_alloc(t), a = nodes_alloc(t), b = nodes_alloc(t),
+		       c = nodes_alloc(t);
 	const uint32_t *ids;
 
 	(void)state;
@@ -35,7 +21,7 @@ static void test_node_table_share__each_slot_that_changes_is_listed_once(void **
 	assert_int_equal(node_table_set_name(t, b, root, "name"), 0);
 	node_table_clear_name(t, b);
 	node_table_release(t, a);
-	assert_int_equal(alloc(t), a);
+	assert_int_equal(nodes_alloc(t), a);
 	assert_int_equal(node_table_touch_list(t, &ids), 2);
 	assert_true(ids[0] == b && ids[1] == a);
 	assert_true(node_table_touch_has(t, a) && !node_table_touch_has(t, c));
@@ -48,27 +34,27 @@ static void test_node_table_share__each_slot_that_changes_is_listed_once(void **
 
 static void test_node_table_share__name_that_is_refused_leaves_none_that_is_old(void **state)
 {
-	struct node_table *t = new_table();
-	const uint32_t root = alloc(t);
+	struct node_table *t = nodes_new();
+	const uint32_t root = nodes_alloc(t);
 	char name[NAME_MAX + 2];
 
 	(void)state;
 	memset(name, 'x', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
-	assert_int_equal(node_table_set_name(t, alloc(t), root, name), -EINVAL);
+	assert_int_equal(node_table_set_name(t, nodes_alloc(t), root, name), -EINVAL);
 	assert_int_equal(node_table_touch_begin(t), 0);
 	node_table_free(t);
 }
 
 static void test_node_table_share__view_has_the_slots_and_objects_of_its_own(void **state)
 {
-	struct node_table *t = new_table(), *view;
+	struct node_table *t = nodes_new(), *view;
 	char one, two;
 	uint32_t id;
 
 	(void)state;
-	alloc(t);
-	id = alloc(t);
+	nodes_alloc(t);
+	id = nodes_alloc(t);
 	node_table_set_object(t, id, &one);
 	assert_int_equal(node_table_share(t, &view), 0);
 	assert_ptr_equal(node_table_slot(view, id), node_table_slot(t, id));
@@ -76,7 +62,7 @@ static void test_node_table_share__view_has_the_slots_and_objects_of_its_own(voi
 	node_table_set_object(view, id, &two);
 	assert_ptr_equal(node_table_object(t, id), &one);
 	while (node_table_end(t) < 200000)
-		id = alloc(t);
+		id = nodes_alloc(t);
 	assert_null(node_table_slot(view, id));
 	assert_int_equal(node_table_share_refresh(view, t), 0);
 	assert_ptr_equal(node_table_slot(view, id), node_table_slot(t, id));
