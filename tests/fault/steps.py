@@ -2,7 +2,6 @@
 """The operations that are made to fail: each on a directory of its own, which looks alike on the mount and beside it.
 
 `prepare` goes undisturbed and returns what `act` needs (open files), and `act` returns what its caller learns."""
-import contextlib
 import errno
 import faulthandler
 import mmap
@@ -11,6 +10,7 @@ import random
 import signal
 
 from support import linux
+from support.expect import opened
 
 BLOCK = 4096
 PART, SMALL, LARGE = 5 * BLOCK + 700, 3000, 600 << 10
@@ -56,15 +56,6 @@ def step(prepare=None, is_large=False, is_piecewise=False):
 
 def every():
     return dict(_all)
-
-
-@contextlib.contextmanager
-def opened(path, flags, mode=0o644):
-    fd = os.open(path, flags, mode)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def write_at(path, off, what, flags=os.O_WRONLY):

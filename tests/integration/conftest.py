@@ -13,7 +13,6 @@ import itertools
 import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
 
 import pytest
@@ -23,7 +22,7 @@ from support.command import mount_points
 from support.content import MIB
 from support.killer import Killer
 from support.shared import SharedServer
-from support.stack import Stack, remove_tree
+from support.stack import Stack, remove_tree, stack_on
 from support.suite import new_directory, program, show_log, veneer_bin, watchdog  # noqa: F401
 
 _numbers = itertools.count()
@@ -174,24 +173,8 @@ def stack(request, veneer_bin, session_dir, watchdog, serving):
 @pytest.fixture
 def reflink_stack(session_dir, veneer_bin, watchdog):
     """A stack on XFS, where extents can be shared."""
-    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
-        pytest.skip("takes root and mkfs.xfs")
-    image, mnt = session_dir / "xfs.img", session_dir / "xfs"
-    mnt.mkdir()
-    with open(image, "wb") as f:
-        f.truncate(400 * MIB)
-    subprocess.run(["mkfs.xfs", "-q", "-f", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
-        mnt.rmdir()
-        image.unlink()
-        pytest.skip("no loop devices, or no XFS")
-    made = Stack(mnt / "s", veneer_bin, watchdog)
-    yield made
-    problems = made.close()
-    subprocess.run(["umount", mnt], check=True)
-    mnt.rmdir()
-    image.unlink()
-    assert not problems, "\n".join(problems) + made.log
+    with stack_on("xfs", 400 * MIB, session_dir, veneer_bin, watchdog) as made:
+        yield made
 
 
 @pytest.fixture

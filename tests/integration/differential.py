@@ -67,6 +67,23 @@ def prepare(stack, plain, rng):
     shutil.copystat(stack.lowers[0], stack.upper)
 
 
+def make_layers(stack, plain, seed):
+    """Random operations on a mounted stack that is frozen twice meanwhile; they go on in the mount."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    prepare(stack, plain, rng)
+    stack.mount()
+    operations = RandomOperations(Twins(stack.mnt, plain), rng)
+    for number in range(900):
+        operations.step()
+        if number in (300, 600):
+            operations.close_handles()
+            stack.freeze()
+            stack.mount()
+    operations.close_handles()
+    return operations
+
+
 def _checkpoint(stack, operations, number, options, strict):
     operations.flush_mappings()
     operations.twins.compare_trees(strict)

@@ -14,6 +14,7 @@ from support.child import in_child
 from support.content import BLOCK, CHUNK, KIB, MIB, blob
 from support.expect import fails_with, names_in, opened, write_at
 from support.server import Mount, MountFailed
+from support.stack import on_small_disk
 
 _MAP = ".wh..wh.veneer"
 
@@ -170,16 +171,8 @@ def test_lower_changed_under_a_partial_file_is_an_error(stack, change):
 @pytest.fixture
 def small_disk(stack):
     """Upper and work on a file system of 6 MiB."""
-    disk = stack.base / "small"
-    disk.mkdir()
-    linux.mount("tmpfs", disk, "tmpfs", 0, "size=6m,mode=0755")
-    stack.upper, stack.work = disk / "upper", disk / "work"
-    stack.upper.mkdir()
-    stack.work.mkdir()
-    yield disk
-    if stack.is_mounted:
-        stack.umount()
-    linux.umount(disk, linux.MNT_DETACH)
+    with on_small_disk(stack) as disk:
+        yield disk
 
 
 def _fill_block_by_block(path, count):

@@ -396,18 +396,7 @@ def test_what_is_not_there_is_1(stack, veneer_bin):
 @pytest.mark.parametrize("seed", [21, None])
 def test_layers_of_random_operations_are_clean(stack, plain, check, seed):
     seed = seed or int(os.environ.get("VENEER_TEST_SEED", 20261121))
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    differential.prepare(stack, plain, rng)
-    stack.mount()
-    operations = RandomOperations(Twins(stack.mnt, plain), rng)
-    for number in range(900):
-        operations.step()
-        if number in (300, 600):
-            operations.close_handles()
-            stack.freeze()
-            stack.mount()
-    operations.close_handles()
+    differential.make_layers(stack, plain, seed)
     stack.umount()
     tops = [stack.upper, *stack.lowers]
     for lower in stack.lowers:

@@ -18,22 +18,9 @@ from support import linux
 from support.child import in_child, in_children
 from support.content import BLOCK, KIB, MIB, blob
 from support.expect import opened, write_at
+from support.origins import ORIGINS, mount_file
 from support.syscount import counted, slow
 
-_ORIGINS = ["lower", "partial", "upper"]
-
-
-def _prepare(stack, origin, size=MIB, options=()):
-    data = bytearray(blob(size))
-    if origin != "upper":
-        (stack.lower() / "f").write_bytes(data)
-    path = stack.mount(*options) / "f"
-    if origin == "upper":
-        path.write_bytes(data)
-    if origin == "partial":
-        write_at(path, b"own" * 5000, 100_000)
-        data[100_000:115_000] = b"own" * 5000
-    return path, data
 
 
 def _outcome(action):
@@ -59,7 +46,7 @@ def _calls_at_once(pid, name, limit_s=20):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are those of x86_64")
 def test_writers_of_one_file_do_not_wait_for_each_other(stack):
     """io=direct: requests for blocks that are own come at the same time."""
-    path, _ = _prepare(stack, "partial", options=("io=direct",))
+    path, _ = mount_file(stack, "partial", MIB, options=("io=direct",))
     with opened(path, os.O_RDWR) as first, opened(path, os.O_RDWR) as second, \
             slow(stack.server.pid, "pwrite64", 0.3), concurrent.futures.ThreadPoolExecutor(2) as pool:
         done = [pool.submit(os.pwrite, fd, b"z" * BLOCK, off) for fd, off in ((first, 25 * BLOCK), (second, 26 * BLOCK))]
@@ -69,9 +56,9 @@ def test_writers_of_one_file_do_not_wait_for_each_other(stack):
     assert path.read_bytes()[25 * BLOCK:27 * BLOCK] == b"z" * 2 * BLOCK
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_direct_buffered_and_mapped_access_agree(stack, origin):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, MIB)
 
     def mix():
         rng = random.Random(5)
@@ -106,9 +93,9 @@ def test_direct_buffered_and_mapped_access_agree(stack, origin):
     assert (stack.remount() / "f").read_bytes() == got != bytes(MIB)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_unaligned_direct_access_works_or_is_refused_without_harm(stack, origin):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, MIB)
     with opened(path, os.O_RDWR | os.O_DIRECT) as fd:
         for off, length in ((1, 100), (4000, 5000), (MIB - 7, 30), (512, 4097)):
             piece = blob(length, off)
@@ -121,7 +108,7 @@ def test_unaligned_direct_access_works_or_is_refused_without_harm(stack, origin)
 
 
 def test_direct_read_at_the_end_is_short(stack):
-    path, data = _prepare(stack, "lower", 10_001)
+    path, data = mount_file(stack, "lower", 10_001)
     into = mmap.mmap(-1, 4 * BLOCK)
     with opened(path, os.O_RDONLY | os.O_DIRECT) as fd:
         assert os.preadv(fd, [into], 2 * BLOCK) == 10_001 - 2 * BLOCK
@@ -130,7 +117,7 @@ def test_direct_read_at_the_end_is_short(stack):
 
 
 def test_direct_write_extends_a_file(stack):
-    path, data = _prepare(stack, "lower", 10 * BLOCK)
+    path, data = mount_file(stack, "lower", 10 * BLOCK)
     buffer = mmap.mmap(-1, 2 * BLOCK)
     buffer[:] = blob(2 * BLOCK, 9)
     with opened(path, os.O_WRONLY | os.O_DIRECT | os.O_APPEND) as fd:
@@ -204,7 +191,7 @@ def test_flags_of_single_writes(stack, plain, flags):
 
 def test_reading_or_writing_without_waiting_is_refused_or_right(stack):
     """FUSE offers no RWF_NOWAIT: programs that ask for it fall back to waiting."""
-    path, data = _prepare(stack, "lower", 50_000)
+    path, data = mount_file(stack, "lower", 50_000)
     into = bytearray(100)
     with opened(path, os.O_RDWR) as fd:
         assert _outcome(lambda: os.preadv(fd, [into], 0, os.RWF_NOWAIT)) in (
@@ -217,13 +204,13 @@ def _syncs(counts):
     return sum(counts.get(name, 0) for name in ("fsync", "fdatasync", "syncfs", "msync"))
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("how", ["O_SYNC", "O_DSYNC", "RWF_DSYNC", "O_SYNC direct", "msync"])
 def test_durable_writes_make_the_server_sync(stack, origin, how):
     if "volatile" in os.environ.get("VENEER_TEST_OPTIONS", ""):
         pytest.skip("a volatile mount syncs nothing")
     # of what is passed through, the kernel syncs the file itself
-    path, _ = _prepare(stack, origin, options=["io=cached"])
+    path, _ = mount_file(stack, origin, MIB, options=["io=cached"])
     flags = os.O_RDWR
     if how.startswith("O_"):
         flags |= getattr(os, how.split()[0])
@@ -251,14 +238,14 @@ def test_durable_writes_make_the_server_sync(stack, origin, how):
 
 def test_ordinary_writes_make_no_server_sync(stack):
     """What the test above counts is there for a reason."""
-    path, _ = _prepare(stack, "upper")
+    path, _ = mount_file(stack, "upper", MIB)
     counts = counted(stack.pid, lambda: write_at(path, b"x" * 5000, 8192), stack.base / "calls")
     assert _syncs(counts) == 0
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_sync_file_range_and_advice(stack, origin):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, MIB)
     with opened(path, os.O_RDWR) as fd:
         os.pwrite(fd, b"range", 200_000)
         linux.sync_file_range(fd, 0, MIB)

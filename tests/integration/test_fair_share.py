@@ -5,7 +5,6 @@ import errno
 import fcntl
 import itertools
 import os
-import resource
 import shlex
 
 import pytest
@@ -15,17 +14,10 @@ from support.content import blob
 from support.expect import names_in, opened
 from support.server import wait_until
 from support.shared import SharedServer
+from test_limits import many_descriptors_here  # noqa: F401, a fixture
 from test_server import Place
 
 _LIMIT = 1024
-
-
-@pytest.fixture(autouse=True)
-def many_descriptors_here():
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture

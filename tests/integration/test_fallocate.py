@@ -8,24 +8,15 @@ import pytest
 from support import linux
 from support.content import BLOCK, KIB, MIB, allocated, blob
 from support.expect import fails_with, opened, write_at
+from support.origins import ORIGINS, mount_file
+from support.stack import on_small_disk
 from support.syscount import counted
 
 _PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
-_ORIGINS = ["lower", "partial", "upper"]
 
 
 def _prepare(stack, origin, size=MIB):
-    data = bytearray(blob(size))
-    if origin != "upper":
-        (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
-    if origin == "upper":
-        path.write_bytes(data)
-    if origin == "partial":
-        for off in (0, 300_000, 600_000):
-            write_at(path, b"own" * 3000, off)
-            data[off:off + 9000] = b"own" * 3000
-    return path, data
+    return mount_file(stack, origin, size, own=[(off, b"own" * 3000) for off in (0, 300_000, 600_000)])
 
 
 def _allocate(path, mode, off, length):
@@ -42,7 +33,7 @@ def _check(stack, path, data):
     assert (stack.mount() / "f").read_bytes() == data
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("range_", [(0, 4096), (100, 700_000), (MIB - 10, 20), (2 * MIB, 50_000)])
 def test_plain_preallocation_keeps_content_and_extends(stack, origin, range_):
     off, length = range_
@@ -52,14 +43,14 @@ def test_plain_preallocation_keeps_content_and_extends(stack, origin, range_):
     _check(stack, path, data)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_keep_size_changes_nothing_one_can_read(stack, origin):
     path, data = _prepare(stack, origin)
     _allocate(path, linux.FALLOC_KEEP_SIZE, 500_000, 2 * MIB)
     _check(stack, path, data)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("range_", [(0, 4096), (100, 50), (4000, 600_000), (300_000, 5_000_000),
                                     (2 * MIB, 4096)])
 def test_punched_range_reads_zeros(stack, origin, range_):
@@ -72,7 +63,7 @@ def test_punched_range_reads_zeros(stack, origin, range_):
     _check(stack, path, data)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("mode", [0, linux.FALLOC_KEEP_SIZE, _PUNCH, linux.FALLOC_ZERO_RANGE,
                                   linux.FALLOC_ZERO_RANGE | linux.FALLOC_KEEP_SIZE])
 @pytest.mark.parametrize("range_", [(8 * BLOCK, 4 * BLOCK), (100, 50), (MIB - 10, 20), (2 * MIB, BLOCK)])
@@ -91,16 +82,8 @@ def test_every_mode_sets_the_times(stack, origin, mode, range_):
 @pytest.fixture
 def small_disk(stack):
     """Upper and work on a file system of 8 MiB."""
-    disk = stack.base / "small"
-    disk.mkdir()
-    linux.mount("tmpfs", disk, "tmpfs", 0, "size=8m,mode=0755")
-    stack.upper, stack.work = disk / "upper", disk / "work"
-    stack.upper.mkdir()
-    stack.work.mkdir()
-    yield disk
-    if stack.is_mounted:
-        stack.umount()
-    linux.umount(disk, linux.MNT_DETACH)
+    with on_small_disk(stack, "8m") as disk:
+        yield disk
 
 
 def _fill(disk):
@@ -165,7 +148,7 @@ def test_punching_a_lower_file_takes_no_room(stack):
 
 
 @pytest.mark.parametrize("keep", [0, linux.FALLOC_KEEP_SIZE])
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_zero_range(stack, origin, keep):
     path, data = _prepare(stack, origin)
     _allocate(path, linux.FALLOC_ZERO_RANGE | keep, 50_001, 300_000)
@@ -205,7 +188,7 @@ def test_random_operations_agree_with_a_reference(stack):
     _check(stack, path, data)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("mode", [linux.FALLOC_COLLAPSE_RANGE, linux.FALLOC_INSERT_RANGE,
                                   linux.FALLOC_UNSHARE_RANGE, 0x80])
 def test_modes_that_fuse_does_not_pass_on_change_nothing(stack, origin, mode):

@@ -13,8 +13,6 @@ import differential
 from support import layers, linux
 from support.content import BLOCK, KIB, MIB, blob
 from support.expect import write_at
-from support.randomops import RandomOperations
-from support.twins import Twins
 
 _ATTR = "user.veneer.partial"
 
@@ -382,18 +380,7 @@ def test_a_renamed_directory_with_a_bad_file_keeps_its_redirect(stack, veneer_bi
 @pytest.mark.writethrough("a time that the kernel keeps may be later after a new mount")
 def test_random_layers_show_the_same_flat(stack, plain, flatten, mode, seed):
     seed = seed or int(os.environ.get("VENEER_TEST_SEED", 20261121))
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    differential.prepare(stack, plain, rng)
-    stack.mount()
-    operations = RandomOperations(Twins(stack.mnt, plain), rng)
-    for number in range(900):
-        operations.step()
-        if number in (300, 600):
-            operations.close_handles()
-            stack.freeze()
-            stack.mount()
-    operations.close_handles()
+    operations = differential.make_layers(stack, plain, seed)
     operations.twins.compare_trees()
     want = layers.view(stack.mnt)
     stack.umount()

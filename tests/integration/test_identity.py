@@ -2,15 +2,14 @@
 """st_ino: what d_ino says, the same before and after copy-up, rename and remount, and unique over
 layers on several devices and mounts inside them."""
 import os
-import shutil
 import subprocess
 
 import pytest
 
-from support import linux, rootless, treestate
+from support import linux, treestate
 from support.content import MIB, blob
 from support.expect import write_at
-from support.stack import Stack
+from support.stack import stack_on
 
 
 def _everything(m):
@@ -140,24 +139,8 @@ def test_mount_inside_the_upper_is_not_taken_for_the_upper_itself(stack, devices
 
 @pytest.fixture
 def btrfs_stack(session_dir, veneer_bin, watchdog, serving):
-    if rootless.is_inside() or os.geteuid() != 0 or not shutil.which("mkfs.btrfs") or not os.path.exists("/dev/loop-control"):
-        pytest.skip("takes root, loop devices and mkfs.btrfs")
-    image, mnt = session_dir / "subvolumes.img", session_dir / "subvolumes"
-    mnt.mkdir()
-    with open(image, "wb") as f:
-        f.truncate(600 * MIB)
-    subprocess.run(["mkfs.btrfs", "-q", "-f", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
-        mnt.rmdir()
-        image.unlink()
-        pytest.skip("no loop devices, or no btrfs")
-    made = Stack(mnt / "s", veneer_bin, watchdog)
-    yield made
-    problems = made.close()
-    subprocess.run(["umount", mnt], check=True)
-    mnt.rmdir()
-    image.unlink()
-    assert not problems, "\n".join(problems) + made.log
+    with stack_on("btrfs", 600 * MIB, session_dir, veneer_bin, watchdog) as made:
+        yield made
 
 
 def test_subvolume_inside_a_lower_is_seen_with_numbers_of_its_own(btrfs_stack):

@@ -10,11 +10,11 @@ import pytest
 from support import linux
 from support.expect import write_at
 from support.places import Place
+from support.preload import with_flag
 from support.server import wait_until
 from test_killed_server_hard import LIMIT_S, preload  # noqa: F401, a fixture
 
-_STEPPER = r"""
-#define _GNU_SOURCE
+_STEPPER = with_flag("VENEER_TEST_STEPS", r"""
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -26,20 +26,6 @@ _STEPPER = r"""
 #include <unistd.h>
 
 enum { HEAD = 16, ENTRY = 128, ENTRY_AND_OPEN = 144, RESEND = 7 };
-
-static volatile char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_STEPS"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
 
 static _Thread_local int has_renamed;
 
@@ -99,7 +85,7 @@ ssize_t write(int fd, const void *data, size_t len)
 			usleep(1000);
 	return r;
 }
-"""
+""")
 
 
 @pytest.fixture

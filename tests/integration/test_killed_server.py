@@ -352,6 +352,17 @@ _MIXED = [], ["io=cached"], []
 _KEEPING = (["io=cached", "writeback=on"],) * 3
 
 
+def stop_all(workers):
+    """And only then tells the failures of any."""
+    problems = []
+    for worker in workers:
+        try:
+            worker.stop()
+        except BaseException as e:
+            problems.append(repr(e))
+    assert not problems, problems
+
+
 def _work_under_kills(stack, shared, seconds, kills, options=_MIXED):
     for k in range(3):
         (stack.lower() / f"data{k}").write_bytes(blob(300_000, k))
@@ -374,13 +385,7 @@ def _work_under_kills(stack, shared, seconds, kills, options=_MIXED):
             assert seen != before, f"nothing was done for a minute, after {seen} steps and {killer.kills} deaths"
             shared.watch()
     print(f"{killer.kills} deaths, {[worker.steps for worker in workers]} steps")
-    problems = []
-    for worker in workers:
-        try:
-            worker.stop()
-        except BaseException as e:
-            problems.append(repr(e))
-    assert not problems, problems
+    stop_all(workers)
     assert shared.count() == 3
 
 

@@ -18,6 +18,7 @@ from support.content import BLOCK, MIB, blob
 from support.expect import fails_with, opened, write_at
 from support.killer import Killer
 from support.places import Place
+from support.preload import with_flag
 from support.procfs import is_at_rest, is_blocked
 from support.remote import Remote
 from support.server import wait_until
@@ -43,8 +44,7 @@ def preload(stack, monkeypatch):
     return load
 
 
-_HANGER = r"""
-#define _GNU_SOURCE
+_HANGER = with_flag("VENEER_TEST_HANG", r"""
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -55,20 +55,6 @@ _HANGER = r"""
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-static volatile char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_HANG"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
 
 /* Where what is written begins so, and the flag says so: once, until it says something else. */
 static void hang(const struct iovec *v, int n)
@@ -126,7 +112,7 @@ WRITER(pwrite)
 WRITER(pwrite64)
 VECTOR_WRITER(pwritev)
 VECTOR_WRITER(pwritev64)
-"""
+""")
 
 
 @pytest.fixture
@@ -214,8 +200,7 @@ def test_a_full_disk_takes_no_mount_and_changes_no_form(stack, shared):
 
 # ---- others have taken all threads ----
 
-_STARVER = r"""
-#define _GNU_SOURCE
+_STARVER = with_flag("VENEER_TEST_STARVE", r"""
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -224,20 +209,6 @@ _STARVER = r"""
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static volatile unsigned char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_STARVE"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
 
 int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
 {
@@ -251,7 +222,7 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *
 	}
 	return next(t, attr, run, arg);
 }
-"""
+""")
 
 
 @pytest.fixture

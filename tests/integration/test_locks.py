@@ -6,18 +6,17 @@ import fcntl
 import os
 import signal
 import sqlite3
-import struct
 
 import pytest
 
 from support import linux
 from support.child import Child, in_child
 from support.expect import fails_with, opened
+from support.locks import record_lock as lock
 from support.places import Place
 from support.server import MountFailed, wait_until
 
 F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW = 36, 37, 38
-_FLOCK = "hhqqi4x"
 _BUSY = (errno.EAGAIN, errno.EACCES)
 # Not passed through where the kernel keeps them: it does so by node id, and a lower file gets another one by its first
 # write (doc/internals/opening.md).
@@ -39,13 +38,6 @@ def f(stack, options):
 
 
 # ---- short words ----
-
-def lock(fd, kind, command=fcntl.F_SETLK, start=0, length=0):
-    """A record lock; what the kernel makes of the question, as (kind, start, length, pid)."""
-    answer = fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, start, length, 0))
-    kind, _, start, length, pid = struct.unpack(_FLOCK, answer)
-    return kind, start, length, pid
-
 
 def exclusive(fd, *where, command=fcntl.F_SETLK):
     lock(fd, fcntl.F_WRLCK, command, *where)

@@ -9,31 +9,18 @@ import time
 import pytest
 
 from support.child import Child, in_child
-from support.content import BLOCK, KIB, blob
+from support.content import BLOCK, KIB
 from support.expect import opened, write_at
+from support.origins import ORIGINS, mount_file
 from support.server import wait_until
 
-_ORIGINS = ["lower", "partial", "upper"]
 _SIZE = 700_000
 _REALTIME_COARSE = 5
 
 
-def _prepare(stack, origin, size=_SIZE, options=()):
-    data = bytearray(blob(size))
-    if origin != "upper":
-        (stack.lower() / "f").write_bytes(data)
-    path = stack.mount(*options) / "f"
-    if origin == "upper":
-        path.write_bytes(data)
-    if origin == "partial":
-        write_at(path, b"own" * 5000, 100_000)
-        data[100_000:115_000] = b"own" * 5000
-    return path, data
-
-
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_private_mapping_shows_the_content_and_keeps_its_changes_to_itself(stack, origin):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, _SIZE)
 
     def look():
         with opened(path) as fd:
@@ -44,10 +31,10 @@ def test_private_mapping_shows_the_content_and_keeps_its_changes_to_itself(stack
     assert path.read_bytes() == data
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("sync", [True, False])
 def test_shared_mapping_writes_through(stack, origin, sync):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, _SIZE)
 
     def change():
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
@@ -65,7 +52,7 @@ def test_shared_mapping_writes_through(stack, origin, sync):
 
 
 def test_shared_mapping_outlives_its_descriptor_and_its_name(stack):
-    path, data = _prepare(stack, "lower")
+    path, data = mount_file(stack, "lower", _SIZE)
 
     def change():
         fd = os.open(path, os.O_RDWR)
@@ -82,7 +69,7 @@ def test_shared_mapping_outlives_its_descriptor_and_its_name(stack):
 
 
 def test_two_mappings_of_one_file_see_each_other(stack):
-    path, _ = _prepare(stack, "lower")
+    path, _ = mount_file(stack, "lower", _SIZE)
 
     def change():
         with opened(path, os.O_RDWR) as a, opened(path, os.O_RDWR) as b:
@@ -96,7 +83,7 @@ def test_two_mappings_of_one_file_see_each_other(stack):
 
 
 def test_mappings_of_two_processes_see_each_other(stack):
-    path, _ = _prepare(stack, "partial")
+    path, _ = mount_file(stack, "partial", _SIZE)
     ask_r, ask_w = os.pipe()
     done_r, done_w = os.pipe()
 
@@ -121,7 +108,7 @@ def test_mappings_of_two_processes_see_each_other(stack):
 
 
 def test_write_calls_show_in_a_shared_mapping(stack):
-    path, _ = _prepare(stack, "lower")
+    path, _ = mount_file(stack, "lower", _SIZE)
 
     def change():
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
@@ -136,7 +123,7 @@ def test_write_calls_show_in_a_shared_mapping(stack):
 @pytest.mark.parametrize("size", [9000, _SIZE])
 def test_reader_mapped_before_the_first_write_sees_it(stack, size):
     """overlayfs leaves such a mapping on the old data; without passthrough it is one file before and after."""
-    path, data = _prepare(stack, "lower", size, ["io=cached"])
+    path, data = mount_file(stack, "lower", size, ["io=cached"])
 
     def change():
         with opened(path) as reader, opened(path) as other:
@@ -154,10 +141,10 @@ def test_reader_mapped_before_the_first_write_sees_it(stack, size):
     in_child(change)
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("ends_by", ["msync", "munmap", "fsync"])
 def test_mapped_stores_change_the_times(stack, origin, ends_by):
-    path, _ = _prepare(stack, origin)
+    path, _ = mount_file(stack, origin, _SIZE)
     os.utime(path, (10**9, 10**9))
     before = path.stat()
     # the clock of times that the kernel sets itself
@@ -182,7 +169,7 @@ def test_mapped_stores_change_the_times(stack, origin, ends_by):
 @pytest.mark.xfail(strict=True, reason="FUSE writes the pages later, and a write changes the times; "
                    "the server cannot tell whether the store was before or after")
 def test_times_set_after_a_mapped_store_stay(stack):
-    path, _ = _prepare(stack, "upper", options=["io=cached"])
+    path, _ = mount_file(stack, "upper", _SIZE, options=["io=cached"])
 
     def change():
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
@@ -194,9 +181,9 @@ def test_times_set_after_a_mapped_store_stay(stack):
         assert path.stat().st_mtime == 10**9
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_mapped_reads_change_no_time(stack, origin):
-    path, _ = _prepare(stack, origin)
+    path, _ = mount_file(stack, origin, _SIZE)
     os.utime(path, (10**9, 10**9))
 
     def look():
@@ -206,9 +193,9 @@ def test_mapped_reads_change_no_time(stack, origin):
     assert path.stat().st_mtime == 10**9
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_cutting_and_growing_a_mapped_file(stack, origin):
-    path, data = _prepare(stack, origin)
+    path, data = mount_file(stack, origin, _SIZE)
 
     def change():
         with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
@@ -227,7 +214,7 @@ def test_cutting_and_growing_a_mapped_file(stack, origin):
 
 
 def test_tail_of_the_last_page_is_zero(stack):
-    path, data = _prepare(stack, "partial", 150_001)
+    path, data = mount_file(stack, "partial", 150_001)
 
     def look():
         with opened(path) as fd:

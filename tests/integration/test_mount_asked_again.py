@@ -9,12 +9,12 @@ from support import linux
 from support.content import MIB, blob
 from support.expect import opened, write_at
 from support.places import Place
+from support.preload import with_flag
 from support.server import wait_until
 from test_killed_server_hard import LIMIT_S, preload  # noqa: F401, a fixture
 
 
-_OPENING = r"""
-#define _GNU_SOURCE
+_OPENING = with_flag("VENEER_TEST_OPENING", r"""
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,20 +23,6 @@ _OPENING = r"""
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static volatile unsigned char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_OPENING"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
 
 /* The server dies when it makes its own directory in a work directory with a file DIE in it. */
 int mkdirat(int dir, const char *name, mode_t mode)
@@ -52,7 +38,7 @@ int mkdirat(int dir, const char *name, mode_t mode)
 	}
 	return next(dir, name, mode);
 }
-"""
+""")
 
 
 @pytest.fixture
@@ -99,8 +85,7 @@ def test_what_crashes_whoever_opens_it_ends_no_other_mount(stack, opening, share
     shared.watch()
 
 
-_HANDING = r"""
-#define _GNU_SOURCE
+_HANDING = with_flag("VENEER_TEST_HANDING", r"""
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -109,20 +94,6 @@ _HANDING = r"""
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static volatile unsigned char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_HANDING"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
 
 /* The last that is made for a mount before it is served, when it is kept already. */
 int mkfifoat(int dir, const char *name, mode_t mode)
@@ -157,7 +128,7 @@ int syncfs(int fd)
 		usleep(10000);
 	return next(fd);
 }
-"""
+""")
 
 
 @pytest.fixture

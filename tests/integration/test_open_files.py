@@ -11,24 +11,14 @@ from support import acl, linux, procfs, rootless
 from support.child import in_child
 from support.content import BLOCK, blob
 from support.expect import exists, fails_with, names_in, opened
+from support.origins import SIZED_ORIGINS, mount_file
 from support.server import wait_until
 
-_ORIGINS = ["lower small", "lower large", "partial", "upper"]
 _PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
 
 
 def _prepare(stack, origin):
-    data = bytearray(blob(9000 if origin == "lower small" else 700_000))
-    if origin != "upper":
-        (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
-    if origin == "upper":
-        path.write_bytes(data)
-    elif origin == "partial":
-        with opened(path, os.O_RDWR) as fd:
-            os.pwrite(fd, b"P" * 5000, 100_000)
-        data[100_000:105_000] = b"P" * 5000
-    return path, data
+    return mount_file(stack, origin, 9000 if origin == "lower small" else 700_000, own=[(100_000, b"P" * 5000)])
 
 
 def _lose(path, how):
@@ -44,7 +34,7 @@ def _lose(path, how):
 
 
 @pytest.mark.parametrize("how", ["unlink", "rename over", "two names"])
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", SIZED_ORIGINS)
 def test_every_operation_on_a_file_without_a_name(stack, origin, how):
     path, data = _prepare(stack, origin)
     m = path.parent
@@ -92,7 +82,7 @@ def test_every_operation_on_a_file_without_a_name(stack, origin, how):
     assert names_in(m) == (["copy", "f"] if how == "rename over" else ["copy"])
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", SIZED_ORIGINS)
 def test_mapping_of_a_file_without_a_name(stack, origin):
     path, data = _prepare(stack, origin)
 

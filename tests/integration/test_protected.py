@@ -14,7 +14,7 @@ import pytest
 from support import acl, linux
 from support.child import in_child
 from support.content import blob
-from support.expect import fails_with, opened, write_at
+from support.expect import fails_with, opened, through, write_at
 from support.server import wait_until
 
 pytestmark = [pytest.mark.needs_root("chattr"), pytest.mark.needs_privileges("chattr")]
@@ -63,13 +63,6 @@ def _protect(protect, directory):
         protect(flag, *(directory / f"{flag}-{name}" for name in ("dir", *_SIZES)))
 
 
-def _through(flags, action):
-    def change(path):
-        with opened(path, flags) as fd:
-            action(fd)
-    return change
-
-
 def _rename_over(path):
     made = path.parent / "made"
     made.write_text("made")
@@ -85,11 +78,11 @@ def _copy(path):
 
 
 _OF_FILES = {
-    "write": _through(os.O_WRONLY, lambda fd: os.write(fd, b"x")),
-    "read and write": _through(os.O_RDWR, lambda fd: os.write(fd, b"x")),
+    "write": through(os.O_WRONLY, lambda fd: os.write(fd, b"x")),
+    "read and write": through(os.O_RDWR, lambda fd: os.write(fd, b"x")),
     "truncate": lambda path: os.truncate(path, 0),
-    "O_TRUNC": _through(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
-    "fallocate": _through(os.O_WRONLY, lambda fd: linux.fallocate(fd, 0, 0, 1_000_000)),
+    "O_TRUNC": through(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
+    "fallocate": through(os.O_WRONLY, lambda fd: linux.fallocate(fd, 0, 0, 1_000_000)),
     "copy_file_range": _copy,
 }
 _OF_ALL = {

@@ -13,7 +13,7 @@ import pytest
 from support import acl, linux
 from support.child import in_child
 from support.content import blob
-from support.expect import opened
+from support.expect import opened, through
 
 pytestmark = pytest.mark.needs_privileges("other users, and capabilities of files")
 
@@ -24,13 +24,6 @@ _WRITER = 2000
 
 
 # ---- ways to change a file ----
-
-def _through(flags, action):
-    def change(path):
-        with opened(path, flags) as fd:
-            action(fd)
-    return change
-
 
 def _write_aligned(fd):
     with mmap.mmap(-1, 4096) as page:
@@ -51,23 +44,23 @@ def _copy(fd):
 
 
 _WAYS = {
-    "write": _through(os.O_WRONLY, lambda fd: os.pwrite(fd, b"x", 10)),
-    "append": _through(os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"x")),
-    "beyond": _through(os.O_WRONLY, lambda fd: os.pwrite(fd, b"x", 500_000)),
-    "direct": _through(os.O_WRONLY | os.O_DIRECT, _write_aligned),
-    "splice": _through(os.O_WRONLY, _splice),
+    "write": through(os.O_WRONLY, lambda fd: os.pwrite(fd, b"x", 10)),
+    "append": through(os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"x")),
+    "beyond": through(os.O_WRONLY, lambda fd: os.pwrite(fd, b"x", 500_000)),
+    "direct": through(os.O_WRONLY | os.O_DIRECT, _write_aligned),
+    "splice": through(os.O_WRONLY, _splice),
     "truncate": lambda path: os.truncate(path, 10),
     "grow": lambda path: os.truncate(path, 500_000),
-    "ftruncate": _through(os.O_WRONLY, lambda fd: os.ftruncate(fd, 10)),
-    "O_TRUNC": _through(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
-    "allocate": _through(os.O_WRONLY, lambda fd: linux.fallocate(fd, 0, 0, 8192)),
-    "allocate beyond": _through(os.O_WRONLY, lambda fd: linux.fallocate(fd, linux.FALLOC_KEEP_SIZE, 500_000, 8192)),
-    "punch": _through(os.O_WRONLY, lambda fd: linux.fallocate(
+    "ftruncate": through(os.O_WRONLY, lambda fd: os.ftruncate(fd, 10)),
+    "O_TRUNC": through(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
+    "allocate": through(os.O_WRONLY, lambda fd: linux.fallocate(fd, 0, 0, 8192)),
+    "allocate beyond": through(os.O_WRONLY, lambda fd: linux.fallocate(fd, linux.FALLOC_KEEP_SIZE, 500_000, 8192)),
+    "punch": through(os.O_WRONLY, lambda fd: linux.fallocate(
         fd, linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE, 0, 8192)),
-    "zero": _through(os.O_WRONLY, lambda fd: linux.fallocate(fd, linux.FALLOC_ZERO_RANGE, 0, 8192)),
-    "copy": _through(os.O_WRONLY, _copy),
-    "nothing": _through(os.O_WRONLY, lambda fd: os.write(fd, b"")),
-    "open": _through(os.O_RDWR, lambda fd: os.pread(fd, 10, 0)),
+    "zero": through(os.O_WRONLY, lambda fd: linux.fallocate(fd, linux.FALLOC_ZERO_RANGE, 0, 8192)),
+    "copy": through(os.O_WRONLY, _copy),
+    "nothing": through(os.O_WRONLY, lambda fd: os.write(fd, b"")),
+    "open": through(os.O_RDWR, lambda fd: os.pread(fd, 10, 0)),
 }
 _BITS = {"4777": 0o4777, "2777": 0o2777, "6777": 0o6777, "2767": 0o2767, "1777": 0o1777, "cap": 0o777, "cap4777": 0o4777}
 _SIZES = {"small": 9_000, "large": 200_000}

@@ -12,7 +12,6 @@ import select
 import signal
 import socket
 import sqlite3
-import struct
 import subprocess
 import sys
 import threading
@@ -22,13 +21,13 @@ import pytest
 from support import linux
 from support.child import Child, in_child
 from support.expect import fails_with, opened
+from support.locks import record_lock as record
 from support.procfs import is_blocked, waits_for_lock
 from support.server import stop_process, wait_until
 from test_share_pages import siblings  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 
-_FLOCK = "hhqqi4x"
 EXCLUSIVE, SHARED, NOW, FREE = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
 
 
@@ -37,12 +36,6 @@ def points(siblings):
     """Two mounts of an image with one file."""
     (siblings.lower / "f").write_bytes(b"lower")
     return siblings.shared(), siblings.shared()
-
-
-def record(fd, kind, command=fcntl.F_SETLK, start=0, length=0):
-    answer = fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, start, length, 0))
-    kind, _, start, length, pid = struct.unpack(_FLOCK, answer)
-    return kind, start, length, pid
 
 
 def record_is_free(path):

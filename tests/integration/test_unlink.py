@@ -7,28 +7,16 @@ import pytest
 
 from support import linux, rootless
 from support.child import in_child
-from support.content import blob
 from support.expect import exists, fails_with, names_in, opened
+from support.origins import SIZED_ORIGINS, mount_file
 
-_ORIGINS = ["lower small", "lower large", "partial", "upper"]
 
 
 def _prepare(stack, origin):
-    """A mount with a file "f" of that origin; returns its path and content."""
-    data = blob(3000 if origin == "lower small" else 700_000)
-    if origin != "upper":
-        (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
-    if origin == "upper":
-        path.write_bytes(data)
-    elif origin == "partial":
-        with opened(path, os.O_RDWR) as fd:
-            os.pwrite(fd, b"P" * 5000, 100_000)
-        data = data[:100_000] + b"P" * 5000 + data[105_000:]
-    return path, data
+    return mount_file(stack, origin, 3000 if origin == "lower small" else 700_000, own=[(100_000, b"P" * 5000)])
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", SIZED_ORIGINS)
 def test_removed_file_is_gone_and_stays_gone(stack, origin):
     path, _ = _prepare(stack, origin)
     path.unlink()
@@ -41,7 +29,7 @@ def test_removed_file_is_gone_and_stays_gone(stack, origin):
     assert names_in(stack.mount()) == []
 
 
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", SIZED_ORIGINS)
 def test_open_file_keeps_everything_after_unlink(stack, origin):
     path, data = _prepare(stack, origin)
     with opened(path, os.O_RDWR) as fd:
@@ -72,7 +60,7 @@ def test_open_file_keeps_everything_after_unlink(stack, origin):
 
 
 @pytest.mark.unshared("what has a descriptor of an unchanged file only can change nothing of it")
-@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("origin", SIZED_ORIGINS)
 def test_read_only_descriptor_survives_unlink(stack, origin):
     path, data = _prepare(stack, origin)
     with opened(path) as fd:

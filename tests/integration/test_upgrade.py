@@ -20,7 +20,7 @@ from support.expect import names_in, opened
 from support.places import Place
 from support.server import wait_until
 from support.shared import SharedServer, child_of, kill
-from test_killed_server import Worker, data_changes, name_changes
+from test_killed_server import Worker, data_changes, name_changes, stop_all
 
 _UPGRADES = 10
 
@@ -155,16 +155,6 @@ def _all_get_on(workers):
     return wait_until(lambda: all(w.error or w.steps > n for w, n in zip(workers, done)), 60, 0.01)
 
 
-def _stop_all(workers):
-    problems = []
-    for worker in workers:
-        try:
-            worker.stop()
-        except BaseException as e:
-            problems.append(repr(e))
-    assert not problems, problems
-
-
 def _go_on_over(stack, shared, upgrades):
     for k, name in enumerate(("data0", "gone", "partial", "data1")):
         (stack.lower() / name).write_bytes(blob(300_000, k))
@@ -193,7 +183,7 @@ def _go_on_over(stack, shared, upgrades):
                     shared.kill_server()
                 assert _all_get_on(workers)
         finally:
-            _stop_all(workers)
+            stop_all(workers)
 
 
 def test_all_goes_on_over_ten_upgrades(stack, shared):
@@ -245,7 +235,7 @@ def test_all_goes_on_over_many_upgrades_and_deaths(stack, shared):
             if k % 3 == 1:
                 shared.kill_server()
     finally:
-        _stop_all(workers)
+        stop_all(workers)
 
 
 def test_the_new_one_is_found_serves_and_leaves(stack, shared, place):

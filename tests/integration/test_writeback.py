@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
-from support import linux
 from support.child import in_child
 from support.content import BLOCK, KIB, MIB, blob
 from support.counters import Gained
 from support.expect import opened
 from support.server import is_shared, shares_pages
+from support.stack import on_small_disk
 
 pytestmark = pytest.mark.unshared("share=pages keeps no changed pages")
 _KEEPS = "io=cached", "writeback=on"
@@ -192,13 +192,7 @@ def test_what_is_kept_of_a_file_whose_name_goes(stack, first):
 
 @pytest.mark.needs_privileges("it mounts a small file system")
 def test_a_full_disk_is_told_by_fsync_and_what_was_written_before_stays(stack):
-    disk = stack.base / "small"
-    disk.mkdir()
-    linux.mount("tmpfs", disk, "tmpfs", 0, "size=6m,mode=0755")
-    stack.upper, stack.work = disk / "upper", disk / "work"
-    stack.upper.mkdir()
-    stack.work.mkdir()
-    try:
+    with on_small_disk(stack):
         m = stack.mount(*_KEEPS)
         with opened(m / "before", os.O_RDWR | os.O_CREAT) as fd:
             os.write(fd, blob(MIB))
@@ -214,10 +208,6 @@ def test_a_full_disk_is_told_by_fsync_and_what_was_written_before_stays(stack):
         assert (m / "before").read_bytes() == blob(MIB)
         stack.remount(*_KEEPS)
         assert (m / "before").read_bytes() == blob(MIB)
-    finally:
-        if stack.is_mounted:
-            stack.umount()
-        linux.umount(disk, linux.MNT_DETACH)
 
 
 def test_what_is_kept_survives_a_killed_server(stack, serving):

@@ -25,6 +25,14 @@ def opened(path, flags=os.O_RDONLY, mode=0o666):
         os.close(fd)
 
 
+def through(flags, action):
+    """A function that opens a path with these flags for action(fd)."""
+    def act(path):
+        with opened(path, flags) as fd:
+            action(fd)
+    return act
+
+
 def names_in(directory):
     return sorted(os.listdir(directory))
 

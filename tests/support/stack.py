@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directories of a test: lower directories, an upper, a mount of them, and the proof at the end
 that no lower was touched."""
+import contextlib
 import os
 import shutil
 import subprocess
 
-from . import rootless, treestate
+import pytest
+
+from . import linux, rootless, treestate
 from .server import Mount
 
 
@@ -132,3 +135,43 @@ class Stack:
         mounts = [self.mnt] + [mount.mnt for mount in self._extra]
         assert not any(os.path.ismount(path) for path in mounts)
         remove_tree(self.base)
+
+
+@contextlib.contextmanager
+def on_small_disk(stack, size="6m"):
+    """Upper and work on a file system of this size, which is yielded."""
+    disk = stack.base / "small"
+    disk.mkdir()
+    linux.mount("tmpfs", disk, "tmpfs", 0, f"size={size},mode=0755")
+    stack.upper, stack.work = disk / "upper", disk / "work"
+    stack.upper.mkdir()
+    stack.work.mkdir()
+    try:
+        yield disk
+    finally:
+        if stack.is_mounted:
+            stack.umount()
+        linux.umount(disk, linux.MNT_DETACH)
+
+
+@contextlib.contextmanager
+def stack_on(kind, size, directory, program, watchdog):
+    """A stack on a new file system of this kind, as mkfs names it."""
+    if rootless.is_inside() or os.geteuid() != 0 or not shutil.which(f"mkfs.{kind}") or not os.path.exists("/dev/loop-control"):
+        pytest.skip(f"takes root, loop devices and mkfs.{kind}")
+    image, mnt = directory / f"{kind}.img", directory / kind
+    mnt.mkdir()
+    with open(image, "wb") as f:
+        f.truncate(size)
+    subprocess.run([f"mkfs.{kind}", "-q", "-f", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
+        mnt.rmdir()
+        image.unlink()
+        pytest.skip(f"no loop devices, or no {kind}")
+    made = Stack(mnt / "s", program, watchdog)
+    yield made
+    problems = made.close()
+    subprocess.run(["umount", mnt], check=True)
+    mnt.rmdir()
+    image.unlink()
+    assert not problems, "\n".join(problems) + made.log
