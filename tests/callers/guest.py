@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """This machine as a reader of a page has it: what the page writes to /etc, what it installs and what its services keep
-is seen in here only. A mount and a process namespace, so nothing that was started outlives it."""
+is seen in here only, and no mount of veneer that the machine has. A mount and a process namespace, so nothing that was started
+outlives it."""
 import os
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ while True:
 """
 SETUP = """
 base=$0; mount -t tmpfs tmpfs /run; mount -t proc proc /proc
+umount -a -i -l -t fuse.fuse-overlayfs || :
 if [ -d /sys/fs/cgroup/unified ]; then umount -l /sys/fs/cgroup/unified; fi
 for d in {overlaid}; do
     mkdir -p "$base/top$d" "$base/work$d"
@@ -122,13 +124,22 @@ class Guest:
             self.holder = subprocess.Popen(
                 ["unshare", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", script, base,
                  REPOSITORY, build, INIT], stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True)
+        try:
+            self._install()
+        except BaseException:
+            self.close()
+            raise
+
+    def _install(self):
+        """Over what the machine may have of veneer, in one directory with it."""
+        base = self.base
         ready = self.holder.stdout.readline()
         with open(base + "/setup.log") as f:
             assert ready == "ready\n", "no machine of its own:\n" + f.read()
         self.pid = int(open("/proc/%d/task/%d/children" % (self.holder.pid, self.holder.pid)).read().split()[0])
         self.write("/etc/containers/containers.conf.d/00-this-machine.conf", CONTAINERS_CONF)
         self.write("/usr/local/bin/systemctl", SYSTEMCTL.format(path=PATH, python=PYTHON), 0o755)
-        self.sh("cp {0}/build/veneer /usr/local/bin/; ln -s veneer /usr/local/bin/fuse-overlayfs".format(SOURCE))
+        self.sh("cd /usr/local/bin; rm -f veneer fuse-overlayfs; cp {0}/build/veneer .; ln -s veneer fuse-overlayfs".format(SOURCE))
 
     def add_reader(self):
         """An ordinary user, with subordinate ids."""
