@@ -5,8 +5,8 @@ The mode is that of the process: `pytest tests/integration` as root is mode "roo
 again as an ordinary user in a user namespace, mode "userns", and with --plain as one without any, mode "plain", in which
 fusermount3 mounts. Mounts are made by the mount program and served by one server for the whole session; with
 --mode=standalone each mount is served by a process of its own in the foreground.
-VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory on the file system
-to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
+VENEER_BIN names the program (default build/veneer), VENEER_RUNTIME_DIR a run directory in place of one that is made, VENEER_TEST_DIR
+a directory on the file system to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
 directories of failed tests.
 """
 import itertools
@@ -26,6 +26,7 @@ from support.stack import Stack, remove_tree, stack_on
 from support.suite import new_directory, program, show_log, veneer_bin, watchdog  # noqa: F401
 
 _numbers = itertools.count()
+_own_run_dir = {}
 
 
 def pytest_addoption(parser):
@@ -70,6 +71,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "unshared: what is tested is otherwise with share=pages")
     # What is learned here is nobody's, and a test is not changed by what was learned elsewhere.
     os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-state-")
+    # Nor is what a test mounts served by somebody's server; one that has its own names that directory.
+    if "VENEER_RUNTIME_DIR" not in os.environ:
+        os.environ["VENEER_RUNTIME_DIR"] = _own_run_dir["path"] = tempfile.mkdtemp(prefix="veneer-run-")
     # A server of a test is where the test is, and is counted and ended with it.
     os.environ.setdefault("VENEER_CGROUP", "")
     config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
@@ -83,6 +87,9 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     shutil.rmtree(os.environ.pop("VENEER_STATE_DIR", ""), ignore_errors=True)
+    if path := _own_run_dir.pop("path", None):
+        del os.environ["VENEER_RUNTIME_DIR"]
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config, items):
