@@ -366,7 +366,7 @@ test_server()
 	local writeback_files=("${WRITEBACK_FILES[@]/#/tests/integration/test_}")
 
 	build_plain || return 0
-	run_pytest server "${server_files[@]/%/.py}" -m "not slow and not large"
+	run_pytest server "${server_files[@]/%/.py}" -m "not slow and not large" --beside
 	if [ "$(id -u)" = 0 ]; then
 		run_pytest share-rootless "${share_files[@]/%/.py}" --once -m "not slow and not large" --share --rootless
 		run_pytest writeback-rootless "${writeback_files[@]/%/.py}" --once -m "not slow and not large" --writeback --rootless
@@ -378,7 +378,7 @@ test_callers()
 	if [ "$(id -u)" != 0 ]; then
 		say "callers: left out, the container engines are started as root"
 	else
-		build_plain && run_pytest callers tests/callers -m "not slow"
+		build_plain && run_pytest callers tests/callers -m "not slow" --beside
 	fi
 }
 
