@@ -32,9 +32,11 @@ def base():
     path = tempfile.mkdtemp(prefix="veneer-callers-",
                             dir=os.environ.get("VENEER_CALLERS_DIR", "/var/tmp"))
     os.chmod(path, 0o755)
-    with host.alone():
-        yield path
-    shutil.rmtree(path, ignore_errors=True)
+    try:
+        with host.alone(USER):
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

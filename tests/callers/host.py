@@ -10,13 +10,31 @@ LOCK = "/run/veneer-callers.lock"
 SUBORDINATE = ("/etc/subuid", "/etc/subgid")
 
 
+def _state():
+    """What runs set up on the machine, and what an engine is known to change."""
+    found = {}
+    for path in ("/etc/passwd", "/etc/group", *SUBORDINATE):
+        with open(path, encoding="utf-8") as f:
+            found[path] = sorted(f)
+    for path in ("/dev/fuse", os.devnull):
+        st = os.stat(path)
+        found[path] = "%o, owner %d:%d" % (st.st_mode, st.st_uid, st.st_gid)
+    return found
+
+
 @contextlib.contextmanager
-def alone():
+def alone(user):
     """One run at a time: the user, the ranges of ids and the mode of /dev/fuse are the machine's, and a run that ends takes them
-    from another."""
+    from another. It leaves them as they were, without this user."""
     with open(LOCK, "w", encoding="utf-8") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
+        before = _state()
+        for path in before:
+            # one that an earlier run left behind
+            if path.startswith("/etc/"):
+                before[path] = [line for line in before[path] if not line.startswith(user + ":")]
         yield
+        assert _state() == before
 
 
 def _has_range(path, user):
