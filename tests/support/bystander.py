@@ -12,7 +12,9 @@ import sys
 
 from support.waiting import wait_until
 
+_TESTS = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("one", "two", "three")
+_PACE_S = 0.2
 CONTENT = b"of a lower layer\n" * 4096
 
 
@@ -35,7 +37,7 @@ def use(mount, turns):
             assert f.read() == str(turn), "what was written is not there"
         os.unlink(small + ".kept")
         os.utime(turns, (turn, turn))
-        wait_until(lambda: False, 0.02, 0.02)
+        wait_until(lambda: False, _PACE_S, _PACE_S)
 
 
 class Bystander:
@@ -73,8 +75,8 @@ class Bystander:
                   place / "merged")
         (place / "turns").touch()
         with open(place / "said", "wb") as said:
-            self.users[place] = subprocess.Popen([sys.executable, __file__, place / "merged", place / "turns"], stderr=said,
-                                                 stdin=subprocess.DEVNULL, start_new_session=True)
+            self.users[place] = subprocess.Popen([sys.executable, "-m", "support.bystander", place / "merged", place / "turns"],
+                                                 cwd=_TESTS, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _state(self):
         """Of its server: the process, its mounts, and how many it was ever asked for."""
