@@ -28,7 +28,7 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 FLOORS = {"src/map": 94, "src/data": 90, "src/recover": 94}
 SHARE = 80
 # The parts whose programs are those of the plain build. fuzz, asan, tsan, minimal, arm64 and bench build or measure others;
-# sim dies of SIGSEGV with the counters.
+# sim ends with SIGSEGV in this build.
 FULL = ["core", "integration", "server", "callers", "howto", "crash", "fault", "soak", "install"]
 
 
