@@ -368,7 +368,8 @@ static int list_or_show(int dirfd, uint64_t key, bool is_json, char *err, size_t
 
 	if (r == 0 && key && !w.found)
 		return -ENOENT;
-	return r == 0 && is_json ? print_json(j) : r;
+	/* What is damaged hides no other. */
+	return (is_json ? print_json(j) : 0) ?: r;
 }
 
 static int export(int dirfd, uint64_t key, char *err, size_t err_size)
@@ -380,7 +381,7 @@ static int export(int dirfd, uint64_t key, char *err, size_t err_size)
 
 	if (r == 0 && key && !w.found)
 		return -ENOENT;
-	return r == 0 ? print_json(j) : r;
+	return print_json(j) ?: r;
 }
 
 /* The parsed command line. */

@@ -385,6 +385,21 @@ def test_a_bad_profile_is_one_line(image, spoil):
     check_without_learning(image)
 
 
+def test_a_damaged_profile_hides_no_other(image):
+    image.learn()
+    exported = json.loads(image.profile("export").stdout)
+    exported["images"][0]["image"] = "0000000000000001"
+    damaged = _profile(image.state)
+    assert image.profile("import", input=json.dumps(exported)).returncode == 0
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    for arguments in (["list"], ["--json", "list"], ["export"]):
+        done = image.profile(*arguments)
+        assert done.returncode == 1 and f"{damaged.name}: it is damaged" in done.stderr
+        assert "0000000000000001" in done.stdout and damaged.name[-16:] not in done.stdout
+    assert image.profile("forget", damaged.name[-16:]).returncode == 0
+    assert image.profile("list").returncode == 0
+
+
 def test_a_locked_profile_is_one_line(image):
     image.learn()
     with open(image.state / "profile.lock", "w") as lock:
