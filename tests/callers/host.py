@@ -10,12 +10,12 @@ LOCK = "/run/veneer-callers.lock"
 SUBORDINATE = ("/etc/subuid", "/etc/subgid")
 
 
-def _state():
-    """What runs set up on the machine, and what an engine is known to change."""
+def _state(user):
+    """What a run sets up on the machine, and what an engine is known to change."""
     found = {}
     for path in ("/etc/passwd", "/etc/group", *SUBORDINATE):
         with open(path, encoding="utf-8") as f:
-            found[path] = sorted(f)
+            found[path] = [line for line in f if line.startswith((user + ":", AutoIds.NAME + ":"))]
     for path in ("/dev/fuse", os.devnull):
         st = os.stat(path)
         found[path] = "%o, owner %d:%d" % (st.st_mode, st.st_uid, st.st_gid)
@@ -28,13 +28,11 @@ def alone(user):
     from another. It leaves them as they were, without this user."""
     with open(LOCK, "w", encoding="utf-8") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
-        before = _state()
-        for path in before:
-            # one that an earlier run left behind
-            if path.startswith("/etc/"):
-                before[path] = [line for line in before[path] if not line.startswith(user + ":")]
+        # one that an earlier run left behind
+        subprocess.run(["userdel", "-f", user], capture_output=True)
+        before = _state(user)
         yield
-        assert _state() == before
+        assert _state(user) == before
 
 
 def _has_range(path, user):
