@@ -352,6 +352,10 @@ struct jam {
 	pid_t holder; /* 0: none */
 };
 
+/* Processes that the test has left behind. */
+static pid_t left[16];
+static size_t nleft;
+
 static void *list_into_page(void *arg)
 {
 	struct jam *j = arg;
@@ -420,6 +424,8 @@ static int jam_teardown(void **state)
 		close(j->dir);
 		munmap(j->page, 4096);
 	}
+	while (nleft > 0)
+		kill(left[--nleft], SIGKILL);
 	while (waitpid(-1, NULL, 0) > 0)
 		;
 	return tree_teardown(&d);
@@ -453,7 +459,9 @@ static void leave(struct rest *r, long call, char state)
 	pthread_t thread;
 
 	r->s = fresh();
+	assert_true(nleft < sizeof(left) / sizeof(*left));
 	r->pid = fork();
+	left[nleft++] = r->pid;
 	if (r->pid == 0) {
 		setrlimit(RLIMIT_CORE, &none);
 		signal(SIGABRT, SIG_DFL);
@@ -473,6 +481,7 @@ static void leave(struct rest *r, long call, char state)
 
 static void end(struct rest *r)
 {
+	nleft--;
 	kill(r->pid, SIGKILL);
 	assert_int_equal(waitpid(r->pid, NULL, 0), r->pid);
 	munmap(r->s, sizeof(*r->s));
