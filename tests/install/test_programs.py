@@ -21,7 +21,7 @@ _PACKAGES = {
     "chattr": "e2fsprogs", "conmon": "conmon", "crun": "crun", "ctags": "universal-ctags", "newgidmap": "uidmap", "newuidmap": "uidmap",
     "setcap": "libcap2-bin", "slirp4netns": "slirp4netns", "lsattr": "e2fsprogs", "make": "make", "man": "man-db", "meson": "meson",
     "mariadb": "mariadb-client-core", "mariadb-install-db": "mariadb-server-core",
-    "mkfs.btrfs": "btrfs-progs", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
+    "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
     "mount.fuse3": "fuse3", "ninja": "ninja-build", "pg_ctl": "postgresql", "pgbench": "postgresql", "initdb": "postgresql",
     "psql": "postgresql", "docker-registry": "docker-registry", "skopeo": "skopeo", "chromium": "chromium", "mkdocs": "mkdocs", "podman": "podman", "rpm": "rpm", "rpmbuild": "rpm", "rpmspec": "rpm", "rpmlint": "rpmlint", "sed": "sed",
     "sh": "dash", "strace": "strace", "stress-ng": "stress-ng", "sysbench": "sysbench", "tar": "tar", "xargs": "findutils", "zsh": "zsh", "cmp": "diffutils",
