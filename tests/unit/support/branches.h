@@ -24,7 +24,7 @@ struct branches {
 int branches_setup(void **state);
 int branches_teardown(void **state);
 
-/* A new file whose content is its name. */
+/* A new file that contains its name. */
 void branches_put(struct branches *p, const char *name);
 bool branches_is_there(struct branches *p, const char *name);
 /* A snapshot of the chain, as its head; branches_take also moves the upper's entries there. */
