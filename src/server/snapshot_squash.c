@@ -14,12 +14,14 @@
 #include "veneer/mount/mount_squash.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STEP_MS	   100
@@ -31,6 +33,7 @@
 struct squashing {
 	struct snapshot_squash *ask;
 	struct mount_squash squash;
+	int upper_fd;
 	bool is_found;
 	int result;
 	uint64_t number; /* the present number of the mount */
@@ -78,25 +81,55 @@ bool snapshot_squash_names(const struct wire_message *m, struct snapshot_squash 
 	       (!second || read_rate(second + 1, (size_t)(end - second - 1), &ret->rate));
 }
 
-static int begin(struct mount *m, struct squashing *s)
+/* A root that stays the same while mounts of it come and go: -errno without one. */
+static void open_upper(struct mount *m, const struct served_place *at, void *arg)
 {
-	const struct snapshot_squash *q = s->ask;
-	_cleanup_(closep) int lock = -1;
+	struct squashing *s = arg;
 
+	(void)at;
+	s->result = -EROFS;
 	if (!m->tree.upper || m->is_frozen)
-		return -EROFS;
-	lock = branch_dir_lock(m->tree.upper->rootfd);
-	if (lock < 0)
-		return lock == -ENOENT ? -EALREADY : lock == -EBUSY ? -EAGAIN : lock;
-	return mount_squash_begin(m, *q->from ? q->from : NULL, *q->to ? q->to : NULL, &s->squash);
+		return;
+	s->upper_fd = fcntl(m->tree.upper->rootfd, F_DUPFD_CLOEXEC, 3);
+	s->result = s->upper_fd < 0 ? -errno : 0;
+}
+
+static bool is_upper(const struct mount *m, int fd)
+{
+	struct stat now, then;
+
+	return m->tree.upper && fstat(m->tree.upper->rootfd, &now) == 0 && fstat(fd, &then) == 0 &&
+	       now.st_dev == then.st_dev && now.st_ino == then.st_ino;
 }
 
 static void begin_there(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct squashing *s = arg;
+	const struct snapshot_squash *q = s->ask;
 
 	(void)at;
-	s->result = begin(m, s);
+	if (!is_upper(m, s->upper_fd))
+		s->result = -EAGAIN;
+	else
+		s->result = mount_squash_begin(m, *q->from ? q->from : NULL, *q->to ? q->to : NULL,
+					       &s->squash);
+}
+
+/* The lock is awaited while the mount is not in use here: a snapshot that has the lock waits until
+ * nobody uses the mount. -ENOENT: there is no such mount. */
+static int begin(struct squashing *s)
+{
+	const struct snapshot_squash *q = s->ask;
+	_cleanup_(closep) int lock = -1;
+
+	s->is_found = mount_table_at(q->mount_table, q->target, open_upper, s);
+	if (!s->is_found || s->result < 0)
+		return s->is_found ? s->result : -ENOENT;
+	lock = branch_dir_lock(s->upper_fd);
+	if (lock < 0)
+		return lock == -ENOENT ? -EALREADY : lock == -EBUSY ? -EAGAIN : lock;
+	s->is_found = mount_table_at(q->mount_table, q->target, begin_there, s);
+	return s->is_found ? s->result : -ENOENT;
 }
 
 static void look(struct mount *m, const struct served_place *at, void *arg)
@@ -255,12 +288,13 @@ static void say(const struct squashing *s, int r, char *err, size_t err_size)
 
 int snapshot_squash(struct snapshot_squash *q, char *err, size_t err_size)
 {
-	struct squashing s = { .ask = q, .squash = MOUNT_SQUASH_NONE, .rate = { .rate = q->rate } };
+	struct squashing s = {
+		.ask = q, .squash = MOUNT_SQUASH_NONE, .upper_fd = -1, .rate = { .rate = q->rate }
+	};
 	int r;
 
 	*err = '\0';
-	s.is_found = mount_table_at(q->mount_table, q->target, begin_there, &s);
-	r = !s.is_found ? -ENOENT : s.result ?: fill(&s) ?: publish(&s);
+	r = begin(&s) ?: fill(&s) ?: publish(&s);
 	count(&s);
 	q->n = s.squash.n;
 	q->progress = s.squash.merge.progress;
@@ -269,6 +303,7 @@ int snapshot_squash(struct snapshot_squash *q, char *err, size_t err_size)
 	else if (r < 0 && s.is_found)
 		say(&s, r, err, err_size);
 	mount_squash_release(&s.squash);
+	closep(&s.upper_fd);
 	return s.is_found && r == -ENOENT ? -ESRCH : r;
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/served.h"
+#include "support/wait.h"
 
 #include "server/snapshot_squash.h"
 #include "server/snapshot_take.h"
+#include "veneer/layer/branch_dir.h"
+
+#include <stdatomic.h>
+#include <sys/syscall.h>
 
 #define KEPT  "io=cached,copies=all,volatile"
 #define MINOR 7u
@@ -136,6 +141,87 @@ static void test_snapshot_squash__neighbours_become_one_while_they_are_used(void
 	served_unmount(s, &k, 1);
 }
 
+struct squash_thread {
+	struct snapshot_squash ask;
+	_Atomic pid_t tid;
+	int result;
+};
+
+static void *squash(void *arg)
+{
+	struct squash_thread *q = arg;
+	char err[1024];
+
+	q->tid = gettid();
+	q->result = snapshot_squash(&q->ask, err, sizeof(err));
+	snapshot_squash_leave(&q->ask);
+	return NULL;
+}
+
+static bool is_asleep(pid_t tid)
+{
+	char path[64];
+	long nr = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	if (fscanf(f, "%ld", &nr) != 1)
+		nr = -1;
+	fclose(f);
+	return nr == SYS_clock_nanosleep;
+}
+
+static void note_number(struct mount *m, const struct served_place *at, void *ret)
+{
+	(void)m;
+	*(uint64_t *)ret = at->number;
+}
+
+static uint64_t number_of(struct served *s, const struct mount_table_target *t)
+{
+	uint64_t number = 0;
+
+	assert_true(mount_table_at(s->table, t, note_number, &number));
+	return number;
+}
+
+static int take_nothing(void *arg, int upper_fd)
+{
+	(void)arg, (void)upper_fd;
+	return 0;
+}
+
+/* A snapshot has the lock of the chain and waits until nobody uses the mount: a squash that kept
+ * the mount while it waits for that lock would refuse. */
+static void test_snapshot_squash__waits_for_the_lock_without_the_mount(void **state)
+{
+	const struct mount_table_target t = { .dev_minor = MINOR };
+	const struct mount_table_step how = { .keeps_upper = true, .take = take_nothing };
+	struct served *s = *state;
+	struct squash_thread q = { .ask = make_ask(s, &t) };
+	struct fuse_kernel k;
+	pthread_t thread;
+	int upper, lock;
+
+	served_start(s, "", KEPT, MINOR, &k);
+	take(s, &t, "s1");
+	take(s, &t, "s2");
+	upper = openat(s->d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
+	lock = branch_dir_lock(upper);
+	assert_true(lock >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, squash, &q), 0);
+	wait_until(q.tid && is_asleep(q.tid));
+	assert_int_equal(mount_table_replace(s->table, number_of(s, &t), &how), 0);
+	close(lock);
+	close(upper);
+	pthread_join(thread, NULL);
+	assert_int_equal(q.result, 0);
+	assert_int_equal(q.ask.n, 2);
+	served_unmount(s, &k, 1);
+}
+
 static void test_snapshot_squash__nothing_to_do_is_no_failure(void **state)
 {
 	const struct mount_table_target t = { .dev_minor = MINOR }, none = { .dev_minor = 99 };
@@ -181,6 +267,7 @@ int main(void)
 		cmocka_unit_test(test_snapshot_squash__names_and_the_rate_are_read),
 		cmocka_unit_test(test_snapshot_squash__text_that_is_no_names_is_refused),
 		row(test_snapshot_squash__neighbours_become_one_while_they_are_used),
+		row(test_snapshot_squash__waits_for_the_lock_without_the_mount),
 		row(test_snapshot_squash__nothing_to_do_is_no_failure),
 		row(test_snapshot_squash__read_only_mount_is_refused),
 	};
