@@ -4,8 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -560,19 +557,9 @@ static void test_mapfile_sync__long_log_asks_for_a_checkpoint(void **state)
 
 #define T(name) \
 	cmocka_unit_test_setup_teardown(test_mapfile_sync__##name, maps_setup, maps_teardown)
-static void refuse_fchown(void)
+static int checkpoint(void *mf)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fchown, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDQUOT),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
-		_exit(2);
+	return mapfile_checkpoint(mf, true);
 }
 
 /* The owner is over his quota: the map that he could have written does not become the server's. */
@@ -581,8 +568,6 @@ static void test_mapfile_sync__map_keeps_its_owner_or_is_not_written_anew(void *
 	const struct maps_layer *l = *state;
 	struct mapfile *mf;
 	struct stat st;
-	int status;
-	pid_t pid;
 
 	if (geteuid() != 0)
 		skip();
@@ -593,13 +578,7 @@ static void test_mapfile_sync__map_keeps_its_owner_or_is_not_written_anew(void *
 	if (fchownat(l->root, MAPFILE_NAME, 1000, (gid_t)-1, 0) < 0)
 		skip();
 	mf = maps_open_rw(l);
-	pid = fork();
-	if (pid == 0) {
-		refuse_fchown();
-		_exit(mapfile_checkpoint(mf, true) != -EDQUOT);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(scratch_run_denied(SYS_fchown, EDQUOT, checkpoint, mf), -EDQUOT);
 	assert_int_equal(fstatat(l->root, MAPFILE_NAME, &st, 0), 0);
 	assert_int_equal(st.st_uid, 1000);
 	assert_int_equal(mapfile_checkpoint(mf, true), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory of a test's own, and its removal; also ways to run this program once more. */
+/* A directory of a test's own, and its removal; system calls that fail; ways to run this program
+ * once more. */
 #pragma once
 
 #include <assert.h>
@@ -9,6 +10,7 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +80,34 @@ static inline int scratch_deny(int syscall_nr, int error)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -1;
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+}
+
+struct scratch_denied {
+	int syscall_nr, error;
+	int (*run)(void *arg);
+	void *arg;
+	int r;
+};
+
+static inline void *scratch_denied_thread(void *arg)
+{
+	struct scratch_denied *d = arg;
+
+	d->r = scratch_deny(d->syscall_nr, d->error) < 0 ? -ENOSYS : d->run(d->arg);
+	return NULL;
+}
+
+/* Runs RUN(ARG) in a thread of its own, in which this system call fails so: what RUN returns. A
+ * child of fork(2) would have only one of the threads of the process, and any lock that another of
+ * them held. */
+static inline int scratch_run_denied(int syscall_nr, int error, int (*run)(void *arg), void *arg)
+{
+	struct scratch_denied d = { syscall_nr, error, run, arg, -ENOSYS };
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, scratch_denied_thread, &d) == 0)
+		pthread_join(thread, NULL);
+	return d.r;
 }
 
 /* Run this test program again with one argument, where nothing is decided yet that is decided
