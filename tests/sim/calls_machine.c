@@ -56,12 +56,16 @@ CALLS_ALSO(mmap, mmap64);
 int __wrap_munmap(void *at, size_t len);
 int __wrap_munmap(void *at, size_t len)
 {
+	if (calls_are_early())
+		return __real_munmap(at, len);
 	return disk_is_page(sim->disk, at) ? 0 : __real_munmap(at, len);
 }
 
 int __wrap_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice)
 {
+	if (calls_are_early())
+		return __real_madvise(at, len, advice);
 	return disk_is_page(sim->disk, at) ? 0 : __real_madvise(at, len, advice);
 }
 
