@@ -7,7 +7,8 @@
 Each word is a column: `core`, `full`, or parts with commas between them. `full` has the core as well, as CI runs both.
 With --floor the program ends with 1 where the first column has less than 80 % of the lines of another, or a floor below is missed.
 A clone of the last commit is built and tested, so that the tree stays as it is. With --work it stays, and a part that
-was counted at this commit is not run again: parts can be run one at a time, and put together at the end.
+was counted at this commit is not run again: parts can be run one at a time, and put together at the end. Parts of a column
+that were not counted run together, the core before them, by itself: it leaves some tests to the other parts of its run.
 
 clang's counters lie in a file that every process maps before main. What a killed server ran is in it, and what a server
 ran that changed its root and its environment. gcov writes at the end, by a path: of a shared server it has next to nothing.
@@ -27,9 +28,10 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 # Lines in percent that the first column has at least where bytes of a user are at stake.
 FLOORS = {"src/map": 94, "src/data": 90, "src/recover": 94}
 SHARE = 80
-# The parts whose programs are those of the plain build. fuzz, asan, tsan, minimal, arm64 and bench build or measure others;
-# sim ends with SIGSEGV in this build.
-FULL = ["core", "integration", "server", "callers", "howto", "crash", "fault", "soak", "install"]
+# The parts whose programs are those of the plain build. fuzz, asan, tsan, minimal, arm64 and bench build or measure others.
+FULL = ["core", "sim", "integration", "server", "callers", "howto", "crash", "fault", "soak", "install"]
+# For a part, in seconds: this build is slower than the plain one.
+LIMIT_S = 10800
 
 
 class Tree:
@@ -66,15 +68,21 @@ class Tree:
         subprocess.run([self.program, "--version"], check=True, stdout=subprocess.DEVNULL)
         os.umask(0o022)
 
-    def run(self, part):
-        """The counts of a part."""
-        counts = self.found / f"{part}.profdata"
-        if counts.exists():
-            return counts
+    def counts_of(self, parts):
+        """Files with the counts of these parts. A file is named after the parts that ran together, and is used if all are asked for."""
+        known = {file: set(file.stem.split("+")) for file in self.found.glob("*.profdata")}
+        files = [file for file, names in known.items() if names <= set(parts)]
+        missing = [part for part in parts if not any(part in known[file] for file in files)]
+        groups = [["core"]] if "core" in missing else []
+        groups.append([part for part in missing if part != "core"])
+        return files + [self._run(group) for group in groups if group]
+
+    def _run(self, parts):
+        counts = self.found / f"{'+'.join(parts)}.profdata"
         self._zero()
-        done = subprocess.run(["contrib/test.sh", part], cwd=self.top, env={**os.environ, "CI": ""})
+        done = subprocess.run(["contrib/test.sh", *parts], cwd=self.top, env={"VENEER_PART_LIMIT_S": str(LIMIT_S), **os.environ, "CI": ""})
         if done.returncode:
-            print(f"coverage: contrib/test.sh {part} ended with {done.returncode}; its counts are used nevertheless", flush=True)
+            print(f"coverage: contrib/test.sh {' '.join(parts)} ended with {done.returncode}; its counts are used nevertheless", flush=True)
         merge(self.counters.glob("*.profraw"), counts)
         return counts
 
@@ -168,8 +176,8 @@ def count(tree, args):
     counted = {}
     for number, column in enumerate(args.columns):
         parts = [part for part in FULL if part not in args.without.split(",")] if column == "full" else column.split(",")
-        merged = tree.found / f"column{number}.profdata"
-        merge([tree.run(part) for part in parts], merged)
+        merged = tree.found / f"column{number}.merged"
+        merge(tree.counts_of(parts), merged)
         counted[column] = parts, merged
     return counted
 
