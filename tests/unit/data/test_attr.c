@@ -139,6 +139,25 @@ static void test_attr__set_id_bits_are_killed_as_by_the_kernel(void **state)
 	}
 }
 
+/* As the kernel asks for with a new access list: whatever the group may do. */
+static void test_attr__set_group_id_alone_is_killed(void **state)
+{
+	static const mode_t rows[][2] = {
+		{ 07755, 05755 }, { 02745, 0745 }, { 04755, 04755 }, { 0644, 0644 }
+	};
+	struct tree_dirs *d = *state;
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		assert_int_equal(attr_chmod(d->t, i, rows[k][0]), 0);
+		assert_int_equal(attr_kill_setgid(d->t, i), 0);
+		if ((tree_stat(d, "f").st_mode & 07777) != rows[k][1])
+			fail_msg("%04o became %04o", rows[k][0], tree_stat(d, "f").st_mode & 07777);
+	}
+}
+
 static void test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -146,6 +165,7 @@ static void test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up(
 	tree_put_text(d, "lower/f", "x");
 	tree_mount(d, "volatile");
 	assert_int_equal(attr_kill_setid(d->t, tree_get(d, "f"), NULL, NULL), 0);
+	assert_int_equal(attr_kill_setgid(d->t, tree_get(d, "f")), 0);
 	assert_false(tree_is_there(d, "upper/f"));
 }
 
@@ -408,6 +428,7 @@ int main(void)
 		row(test_attr__chown_of_a_lower_file_takes_set_id_bits_and_chmod_gives_them),
 		row(test_attr__of_other_types_can_be_changed),
 		row(test_attr__set_id_bits_are_killed_as_by_the_kernel),
+		row(test_attr__set_group_id_alone_is_killed),
 		row(test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up),
 		row(test_attr__extended_attributes_come_along_and_change),
 		row(test_attr__names_of_unions_are_hidden),

@@ -8,6 +8,7 @@
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 static int make(struct tree_dirs *d, const char *name, const struct create_args *args)
@@ -278,6 +279,97 @@ static void test_create__link_goes_over_nothing_that_came_past_the_mount(void **
 	tree_forget(d, i);
 }
 
+/* For scratch_run_denied. */
+struct one_name {
+	struct tree_dirs *d;
+	const char *name;
+	struct create_args args;
+};
+
+static int make_one(void *arg)
+{
+	const struct one_name *o = arg;
+
+	return make(o->d, o->name, &o->args);
+}
+
+static void test_create__what_cannot_have_its_owner_is_not_there(void **state)
+{
+	static const mode_t types[] = { S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO };
+	struct tree_dirs *d = *state;
+	struct one_name o = { .d = d, .args = { .uid = 12, .gid = 34, .target = "t" } };
+
+	tree_put_text(d, "lower/removed", "old");
+	tree_put_whiteout(d, "upper/removed");
+	tree_mount(d, "volatile");
+	for (size_t k = 0; k < sizeof(types) / sizeof(*types); k++) {
+		o.args.mode = types[k] | 0600;
+		o.name = "new";
+		assert_int_equal(scratch_run_denied(SYS_fchownat, EPERM, make_one, &o), -EPERM);
+		assert_false(tree_is_there(d, "upper/new"));
+		o.name = "removed";
+		assert_int_equal(scratch_run_denied(SYS_fchownat, EPERM, make_one, &o), -EPERM);
+		tree_expect_names(d, "", "");
+	}
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect_names(d, "", "");
+	assert_int_equal(make_one(&o), 0);
+}
+
+/* Of the longest names, so that few of them fill a piece of the table. */
+struct full_table {
+	struct tree_dirs *d;
+	struct inode *i; /* of one name more */
+	char removed[NAME_MAX + 1], name[NAME_MAX + 1];
+	int made, over_whiteout, dir, link;
+};
+
+/* Until the table of names would have to grow, which is denied. */
+static int fill_names(void *arg)
+{
+	struct full_table *f = arg;
+	struct stat st;
+
+	for (int k = 0; k < 10000 && f->made == 0; k++) {
+		memset(f->name, 'n', NAME_MAX);
+		f->name[snprintf(f->name, NAME_MAX, "%d", k)] = 'n';
+		f->made = make_mode(f->d, f->name, S_IFIFO | 0600);
+	}
+	f->dir = make_mode(f->d, f->name, S_IFDIR | 0700);
+	f->over_whiteout = make_mode(f->d, f->removed, S_IFIFO | 0600);
+	f->link = create_link(f->d->t, f->i, f->d->t->root, f->name, &st);
+	return 0;
+}
+
+static void test_create__what_the_table_of_names_has_no_room_for_is_not_there(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct full_table f = { .d = d };
+	char below[NAME_MAX + sizeof("lower/")], above[NAME_MAX + sizeof("upper/")];
+
+	memset(f.removed, 'r', NAME_MAX);
+	snprintf(below, sizeof(below), "lower/%s", f.removed);
+	tree_put_text(d, below, "old");
+	snprintf(above, sizeof(above), "upper/%s", f.removed);
+	tree_put_whiteout(d, above);
+	tree_mount(d, "volatile");
+	f.i = tree_make(d, "", "f", S_IFREG | 0644);
+	assert_int_equal(scratch_run_denied(SYS_ftruncate, ENOSPC, fill_names, &f), 0);
+	assert_int_equal(f.made, -ENOMEM);
+	assert_int_equal(f.dir, -ENOMEM);
+	assert_int_equal(f.over_whiteout, -ENOMEM);
+	assert_int_equal(f.link, -ENOMEM);
+	assert_null(tree_look(d, f.removed));
+	assert_null(tree_look(d, f.name));
+	snprintf(above, sizeof(above), "upper/%s", f.name);
+	assert_false(tree_is_there(d, above));
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	assert_null(tree_look(d, f.removed));
+	assert_int_equal(make_mode(d, f.name, S_IFIFO | 0600), 0);
+}
+
 static void test_create__again_where_nothing_was_made_makes_it(void **state)
 {
 	const struct create_args args = { .mode = S_IFREG | 0640 };
@@ -314,6 +406,8 @@ int main(void)
 		row(test_create__link_over_a_whiteout_takes_its_place),
 		row(test_create__link_to_a_lower_hard_link_is_listed_with_its_number),
 		row(test_create__default_acl_is_inherited),
+		row(test_create__what_cannot_have_its_owner_is_not_there),
+		row(test_create__what_the_table_of_names_has_no_room_for_is_not_there),
 		row(test_create__again_where_nothing_was_made_makes_it),
 	};
 

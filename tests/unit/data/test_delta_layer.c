@@ -162,6 +162,27 @@ static void test_delta_layer__directory_as_below_needs_one_there(void **state)
 	assert_int_equal(delta_layer_same_directory(&m->l, "none"), -ESTALE);
 }
 
+static void test_delta_layer__directory_as_below_has_its_attributes_but_no_marks(void **state)
+{
+	struct making *m = *state;
+	char *below = tree_path(m->d, "lower/dir"), *above = tree_path(m->d, "upper/dir"),
+	     value[16];
+	struct stat st;
+
+	assert_int_equal(chmod(below, 01750), 0);
+	assert_int_equal(setxattr(below, "user.kept", "value", 5, 0), 0);
+	assert_int_equal(setxattr(below, "user.overlay.origin", "mark", 4, 0), 0);
+	assert_int_equal(delta_layer_same_directory(&m->l, "dir"), 0);
+	assert_int_equal(getxattr(above, "user.kept", value, sizeof(value)), 5);
+	assert_memory_equal(value, "value", 5);
+	assert_true(getxattr(above, "user.overlay.origin", value, sizeof(value)) < 0);
+	assert_int_equal(errno, ENODATA);
+	assert_int_equal(stat(above, &st), 0);
+	assert_int_equal(st.st_mode, S_IFDIR | 01750);
+	free(above);
+	free(below);
+}
+
 static void test_delta_layer__base_must_be_there_as_it_is_said(void **state)
 {
 	struct making *m = *state;
@@ -249,6 +270,7 @@ int main(void)
 		row(test_delta_layer__no_link_leads_out_of_the_layer),
 		row(test_delta_layer__links_are_of_files_that_were_made),
 		row(test_delta_layer__directory_as_below_needs_one_there),
+		row(test_delta_layer__directory_as_below_has_its_attributes_but_no_marks),
 		row(test_delta_layer__base_must_be_there_as_it_is_said),
 		row(test_delta_layer__file_over_a_base_has_whole_blocks_of_its_own),
 		row(test_delta_layer__file_that_was_not_placed_goes_on_or_goes),

@@ -17,6 +17,7 @@
 #include <linux/falloc.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define SIZE	  ((size_t)2 * CHUNK_BYTES + 5000)
@@ -153,12 +154,11 @@ static void test_materialize__file_with_a_block_missing_stays_partial(void **sta
 	free(data);
 }
 
-static void test_materialize__holes_below_stay_holes(void **state)
+/* The bytes of a file, to be freed, that is a long hole below and has bytes where it has none of
+ * its own. */
+static char *put_holes(struct tree_dirs *d)
 {
-	struct tree_dirs *d = *state;
 	char *data = calloc(1, SIZE);
-	struct inode *i;
-	struct stat st;
 	int fd;
 
 	tree_put(d, "lower/f", "head", 4);
@@ -172,12 +172,47 @@ static void test_materialize__holes_below_stay_holes(void **state)
 	fd = openat(d->s.fd, "upper/f", O_WRONLY);
 	assert_int_equal(pwrite(fd, "dead", 4, 300000), 4);
 	close(fd);
-	i = tree_get(d, "f");
+	return data;
+}
+
+static void test_materialize__holes_below_stay_holes(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = put_holes(d);
+	struct inode *i = tree_get(d, "f");
+	struct stat st;
+
 	errno = EIO;
 	assert_int_equal(make_whole(d->t, i), 1);
 	tree_forget(d, i);
 	assert_int_equal(fstatat(d->s.fd, "upper/f", &st, 0), 0);
 	assert_true(st.st_blocks <= 4 * BLK_BYTES / 512);
+	expect_raw(d, "upper/f", data, SIZE);
+	free(data);
+}
+
+struct one_file {
+	struct union_fs *t;
+	struct inode *i;
+};
+
+static int make_it_whole(void *arg)
+{
+	const struct one_file *f = arg;
+
+	return make_whole(f->t, f->i);
+}
+
+static void test_materialize__where_no_holes_are_made_there_are_zeros(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = put_holes(d);
+	struct one_file f = { d->t, tree_get(d, "f") };
+
+	assert_int_equal(scratch_run_denied(SYS_fallocate, EIO, make_it_whole, &f), -EIO);
+	assert_true(tree_is_partial(d, "upper/f"));
+	assert_int_equal(scratch_run_denied(SYS_fallocate, EOPNOTSUPP, make_it_whole, &f), 1);
+	tree_forget(d, f.i);
 	expect_raw(d, "upper/f", data, SIZE);
 	free(data);
 }
@@ -441,6 +476,7 @@ int main(void)
 		TREE_TEST(test_materialize__file_in_use_becomes_an_ordinary_one),
 		TREE_TEST(test_materialize__file_with_a_block_missing_stays_partial),
 		TREE_TEST(test_materialize__holes_below_stay_holes),
+		TREE_TEST(test_materialize__where_no_holes_are_made_there_are_zeros),
 		TREE_TEST(test_materialize__cut_grown_and_punched_files_show_the_same),
 		TREE_TEST(test_materialize__unlinked_file_is_left_alone),
 		TREE_TEST(

@@ -255,6 +255,7 @@ static void test_activity__threads_that_wait_again_and_again_send_one_signal(voi
 struct opener {
 	const char *path;
 	int flags;
+	long call; /* SYS_openat, SYS_openat2 */
 	_Atomic int thread;
 	int fd;
 };
@@ -263,9 +264,13 @@ struct opener {
 static void *open_it(void *arg)
 {
 	struct opener *o = arg;
+	struct open_how how = { .flags = (uint64_t)(o->flags | O_CLOEXEC),
+				.mode = o->flags & O_CREAT ? 0600 : 0 };
 
 	o->thread = (int)syscall(SYS_gettid);
-	o->fd = open(o->path, o->flags | O_CLOEXEC, 0600);
+	o->fd = o->call == SYS_openat
+			? open(o->path, o->flags | O_CLOEXEC, 0600)
+			: (int)syscall(SYS_openat2, AT_FDCWD, o->path, &how, sizeof(how));
 	return NULL;
 }
 
@@ -310,12 +315,13 @@ static void *read_later(void *arg)
 	return NULL;
 }
 
-static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void **state)
+static void expect_changes_waited_for(struct tree_dirs *d, long call)
 {
-	struct tree_dirs *d = *state;
 	char path[PATH_MAX + sizeof("/pipe")];
-	struct opener change = { .path = path, .flags = O_WRONLY | O_CREAT, .fd = -1 };
-	struct opener look = { .path = path, .flags = O_WRONLY, .fd = -1 };
+	struct opener change = {
+		.path = path, .flags = O_WRONLY | O_CREAT, .call = call, .fd = -1
+	};
+	struct opener look = { .path = path, .flags = O_WRONLY, .call = call, .fd = -1 };
 	struct reader reader = { .path = path, .waiter = gettid(), .fd = -1 };
 	pthread_t threads[3];
 
@@ -323,10 +329,10 @@ static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void *
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(activity_await_changes(0), 0);
 	assert_int_equal(pthread_create(&threads[0], NULL, open_it, &look), 0);
-	await_call(&look.thread, SYS_openat);
+	await_call(&look.thread, call);
 	assert_int_equal(activity_await_changes(0), 0);
 	assert_int_equal(pthread_create(&threads[1], NULL, open_it, &change), 0);
-	await_call(&change.thread, SYS_openat);
+	await_call(&change.thread, call);
 	assert_int_equal(activity_await_changes(0), -EBUSY);
 	assert_int_equal(activity_await_changes(50), -EBUSY);
 	assert_int_equal(pthread_create(&threads[2], NULL, read_later, &reader), 0);
@@ -338,6 +344,13 @@ static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void *
 	close(change.fd);
 	close(look.fd);
 	close(reader.fd);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void **state)
+{
+	expect_changes_waited_for(*state, SYS_openat);
+	expect_changes_waited_for(*state, SYS_openat2);
 }
 
 /* ---- stuck ---- */
