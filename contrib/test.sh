@@ -119,14 +119,15 @@ build_asan()
 	built asan build-asan -Db_sanitize=address,undefined
 }
 
-# meson_part NAME SUITE DIRECTORY [MESON-TEST-ARGUMENT...]
+# meson_part NAME SUITE DIRECTORY [MESON-TEST-ARGUMENT...]: each test has VENEER_TEST_TIMES times its time, as in a build that is slow.
 meson_part()
 {
 	local name=$1 suite=$2 dir=$3
 
 	shift 3
 	rm -f "$dir"/meson-logs/testlog*.json
-	part "$name" meson test -C "$dir" --suite "$suite" --print-errorlogs "$@" || :
+	part "$name" meson test -C "$dir" --suite "$suite" --print-errorlogs \
+		${VENEER_TEST_TIMES:+--timeout-multiplier "$VENEER_TEST_TIMES"} "$@" || :
 	cat "$dir"/meson-logs/testlog*.json >"$results/$name.json" 2>/dev/null || :
 }
 

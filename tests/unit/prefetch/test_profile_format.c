@@ -59,6 +59,15 @@ static int decode(const struct profile_stack *borrower, struct profile_image *re
 					      borrower, ret);
 }
 
+/* Not by memory: a history ends with bytes of no field. */
+static void expect_history(const struct profile_item *got, const struct profile_item *want)
+{
+	assert_int_equal(got->history.seen, want->history.seen);
+	assert_int_equal(got->history.count, want->history.count);
+	assert_int_equal(got->history.first_ms, want->history.first_ms);
+	assert_int_equal(got->history.order, want->history.order);
+}
+
 static void test_profile_format__gives_back_what_it_was_given(void **state)
 {
 	struct profile_image got;
@@ -76,8 +85,8 @@ static void test_profile_format__gives_back_what_it_was_given(void **state)
 	assert_string_equal(got.files[got.items[0].file].path, "a/b");
 	assert_string_equal(got.files[got.items[1].file].path, "c");
 	assert_int_equal(got.files[1].layer, 22);
-	assert_memory_equal(&got.items[0].history, &items[0].history, sizeof(items[0].history));
-	assert_memory_equal(&got.items[1].history, &items[2].history, sizeof(items[2].history));
+	expect_history(&got.items[0], &items[0]);
+	expect_history(&got.items[1], &items[2]);
 	assert_int_equal(got.items[1].kind, PROFILE_WRITTEN);
 	assert_int_equal(got.items[1].last_seen, -9);
 	assert_int_equal(got.items[0].extent, 5);
