@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 _TESTS = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("one", "two", "three")
-_PACE_S = 0.2
+_PACE_S = 1  # each turn syncs, which the machine's other writers wait for, too
 CONTENT = b"of a lower layer\n" * 4096
 
 
