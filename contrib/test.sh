@@ -48,6 +48,7 @@ say()
 # What is started here ends with what started it.
 export VENEER_CGROUP=${VENEER_CGROUP-}
 
+TARGETS=()
 results=$(mktemp -d)
 # The runs of another user (_USER in tests/support/rootless.py) write in a directory of his: in one for everybody
 # names that we write, as root, could be links by then.
@@ -81,7 +82,7 @@ part()
 	return "$status"
 }
 
-# build DIRECTORY MESON-ARGUMENT...
+# build DIRECTORY MESON-ARGUMENT...: all, or what TARGETS names.
 build()
 {
 	local dir=$1
@@ -94,7 +95,7 @@ build()
 		set -- "$@" --reconfigure
 	fi
 	meson setup "$dir" "$@" >"$results/log-$dir" || { cat "$results/log-$dir"; return 1; }
-	ninja --quiet -C "$dir"
+	ninja --quiet -C "$dir" "${TARGETS[@]}"
 }
 
 # built NAME ...: as build, and a build that fails is a failed part.
@@ -202,10 +203,6 @@ once_more()
 PLAIN_FILES=(owner_mode create link rename unlink open_files truncate setattr times lower_changed promote check whiteout layers
 	lookup xattr command_line mount_refused subcommands posix_table)
 
-# What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
-SERVER_FILES=(call_budget command_line concurrency copy_on_write differential differential_snapshots fsync hard_links layers moves open_files rename
-	takeover whiteout write)
-
 # What tells most of mounts that share one superblock, beside what is about just that.
 SHARE_FILES=(concurrency differential hard_links identity layers open_files posix_table rename setattr truncate unlink whiteout
 	write xattr)
@@ -240,8 +237,7 @@ test_sim()
 CORE_ROOTLESS=(owner_mode create setattr setid times lookup xattr whiteout layers posix_table copy_reference truncate rename link unlink
 	hard_links open_files snapshot clone branch send)
 
-# The modes in which a server serves one mount, keeps no writes and shares no pages belong to the other parts, with all
-# parameters of each test. What a part of the same run does whole is left to it.
+# Other modes and parameters belong to the other parts. What a part of the same run does whole is left to it.
 test_core()
 {
 	local rootless=("${CORE_ROOTLESS[@]/#/tests/integration/test_}") file others=()
@@ -279,7 +275,7 @@ ARM64_TESTS=(blkmap clock cow format handoff_message htab intent_log journal loc
 
 test_arm64()
 {
-	local prefix=${VENEER_ARM64_PREFIX:-/usr/local/lib/veneer/arm64}
+	local prefix=${VENEER_ARM64_PREFIX:-/usr/local/lib/veneer/arm64} TARGETS=("${ARM64_TESTS[@]/#/tests/unit/test_}")
 
 	if ! contrib/setup.sh --arm64; then
 		say "arm64: left out, there is nothing here to build it with"
@@ -307,7 +303,7 @@ test_asan()
 {
 	build_asan || return 0
 	meson_part unit-asan unit build-asan --setup asan
-	asan_part integration-asan --mode=standalone
+	asan_part integration-asan --at-most 2
 }
 
 build_tsan()
@@ -336,38 +332,27 @@ test_tsan()
 	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large"
 }
 
-# Of what root runs, that which a sanitizer makes otherwise: memory, counts of system calls, how fast what comes after what,
-# crashes, and what is large.
-ROOT_FILES=(big_tree call_budget concurrency cpu_latency fio fsync killed_server killed_server_hard learning life limits map_ahead passthrough
-	passthrough_switch passthrough_upper promote quota stress takeover writeback)
-
-# The part asan runs each test with all parameters, as root with a server for each mount. The other modes run each test once;
-# with all parameters they belong to the part slow.
+# As root each test with all its parameters. The other modes run each test once; with all parameters they belong to the part slow.
+# What the core of the same run did is not done again.
 test_integration()
 {
 	local plain_files=("${PLAIN_FILES[@]/#/tests/integration/test_}")
-	local root_files=("${ROOT_FILES[@]/#/tests/integration/test_}")
 
 	build_plain || return 0
-	if is_in asan "${PARTS[@]}" && [ "$(id -u)" = 0 ]; then
-		run_pytest integration "${root_files[@]/%/.py}" --mode=standalone --once -m "not slow"
-	else
-		run_pytest integration tests/integration --mode=standalone -m "not slow"
-	fi
+	run_pytest integration tests/integration -m "not slow" --beside --without "$results/core.xml"
 	if [ "$(id -u)" = 0 ]; then
-		run_pytest integration-rootless tests/integration --rootless --once -m "not slow"
+		run_pytest integration-rootless tests/integration --rootless --once -m "not slow" --without "$results/user/core-rootless.xml"
 		run_pytest integration-plain --plain --mode=standalone "${plain_files[@]/%/.py}" --once -m "not slow and not large"
 	fi
 }
 
-test_server()
+test_modes()
 {
-	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
 	local share_files=("${SHARE_FILES[@]/#/tests/integration/test_}")
 	local writeback_files=("${WRITEBACK_FILES[@]/#/tests/integration/test_}")
 
 	build_plain || return 0
-	run_pytest server "${server_files[@]/%/.py}" -m "not slow and not large" --beside
+	run_pytest standalone tests/integration --mode=standalone --once -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
 		run_pytest share-rootless "${share_files[@]/%/.py}" --once -m "not slow and not large" --share --rootless
 		run_pytest writeback-rootless "${writeback_files[@]/%/.py}" --once -m "not slow and not large" --writeback --rootless
@@ -504,10 +489,10 @@ test_slow()
 
 # The parts of each string run one after the other, beside those of the other string and beside the rest: one part leaves a
 # processor idle where it waits. What they print comes at the end.
-BESIDE=("asan" "lint minimal callers server howto crash fault soak install")
+BESIDE=("asan modes soak" "lint minimal callers howto crash fault fuzz bench install")
 
 CORE_PARTS=(lint unit core)
-FULL_PARTS=(lint unit sim minimal arm64 asan tsan integration server howto callers crash fault soak fuzz bench install)
+FULL_PARTS=(lint unit sim minimal arm64 asan tsan integration modes howto callers crash fault soak fuzz bench install)
 # All that this run does.
 PARTS=()
 
@@ -615,13 +600,24 @@ prepare()
 	contrib/setup.sh "${needs[@]}"
 }
 
+# Ticks of all processors since the machine started: all, and idle ones.
+ticks()
+{
+	awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6 }' /proc/stat
+}
+
 main()
 {
+	local before now
+
 	choose_parts "${@:-core}"
 	prepare
+	read -ra before <<<"$(ticks)"
 	start_lanes "${PARTS[@]}"
 	run_parts "${rest[@]}"
 	collect_lanes
+	read -ra now <<<"$(ticks)"
+	say "after ${SECONDS} s; processors were idle for $((100 * (now[1] - before[1]) / (now[0] - before[0] + 1))) % of it"
 	"$PYTHON" tests/tally.py "$results"
 }
 

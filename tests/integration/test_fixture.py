@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The safety nets of the suite itself."""
+import collections
 import faulthandler
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -84,3 +86,22 @@ stat -c '%u %a %n' "$results" "$results/user"
     made = subprocess.run(["bash", "-c", text, script], cwd=script.parents[1], capture_output=True, text=True, timeout=100)
     assert re.search(r"^[1-9]\d* passed, 0 failed, \d+ skipped$", made.stdout, re.M), made
     assert re.search(r"^0 711 \S+\n12345 700 \S+/user$", made.stdout, re.M) and not re.search(r"^/", made.stdout, re.M), made
+
+
+@pytest.mark.needs_root("runs the suite once more")
+def test_parameters_are_chosen_and_tests_that_passed_left_out(tmp_path):
+    def names(*options):
+        made = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/integration/test_usage.py",
+                               *options], cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
+        assert made.returncode in (0, 5), made
+        return re.findall(r"^integration/test_usage\.py::(\S.*)$", made.stdout, re.M)
+
+    everything, two, one = (names("--collect-only", *more) for more in ((), ("--at-most=2",), ("--once",)))
+    several = collections.Counter(name.partition("[")[0] for name in everything)
+    assert max(several.values()) > 2 and set(one) <= set(two) <= set(everything)
+    assert collections.Counter(name.partition("[")[0] for name in two) == {name: min(n, 2) for name, n in several.items()}
+    assert len(one) == len(several)
+    report = tmp_path / "report.xml"
+    names("--once", f"--junitxml={report}")
+    assert names("--collect-only", "--once", f"--without={report}") == []
+    assert names("--collect-only", f"--without={report}") == [name for name in everything if name not in one]
