@@ -222,6 +222,28 @@ static void test_blkmap__largest_file_costs_little(void **state)
 	blkmap_free(m);
 }
 
+/* One pointer says so, at each height of the tree. */
+static void test_blkmap__setting_what_is_own_takes_no_memory(void **state)
+{
+	(void)state;
+	for (uint64_t clip = 1; clip < 1ull << 62; clip *= 8) {
+		const blk_t end = (clip + BLK_BYTES - 1) / BLK_BYTES;
+		struct blkmap *m = blkmap_new(clip);
+
+		assert_int_equal(blkmap_set(m, 0, end), 0);
+
+		const size_t bytes = blkmap_bytes(m);
+
+		for (blk_t eighth = 0; eighth < 8; eighth++) {
+			assert_int_equal(blkmap_reserve(m, end / 8 * eighth, 1), 0);
+			assert_int_equal(blkmap_set(m, end / 8 * eighth, 1), 0);
+		}
+		assert_int_equal(blkmap_bytes(m), bytes);
+		assert_int_equal(blkmap_count(m), end);
+		blkmap_free(m);
+	}
+}
+
 static void test_blkmap__cut_block_is_not_own_until_written(void **state)
 {
 	(void)state;
@@ -257,6 +279,7 @@ int main(void)
 		cmocka_unit_test(test_blkmap__add_agrees_with_byte_arrays),
 		cmocka_unit_test(test_blkmap__bytes_are_given_back),
 		cmocka_unit_test(test_blkmap__largest_file_costs_little),
+		cmocka_unit_test(test_blkmap__setting_what_is_own_takes_no_memory),
 		cmocka_unit_test(test_blkmap__cut_block_is_not_own_until_written),
 		cmocka_unit_test(test_blkmap__empty_file_is_complete),
 	};

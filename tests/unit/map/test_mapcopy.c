@@ -187,6 +187,33 @@ static void test_mapcopy__file_that_lacks_synced_blocks_is_damaged(void **state)
 	mapfile_close(mf);
 }
 
+static void test_mapcopy__synced_blocks_that_become_zeros_are_not_lost(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct fake_copy copy = { .blk = 0, .n = 2, .size = MIB };
+	struct mapfile_rebuild rebuild = { fake_extents, &copy, fake_contents };
+	struct mapfile *mf = maps_open(l, MAPFILE_ORDERED, NULL);
+	file_id_t id = maps_new_file(mf, MIB);
+	uint64_t bytes;
+
+	assert_int_equal(mapfile_own(mf, id, 0, 4), 0);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_expect_zeros(mf, id + 1, 0, 1), -ENOENT);
+	assert_int_equal(mapfile_expect_zeros(mf, id, 2, 6), 0);
+	bytes = mapfile_log_bytes(mf);
+	assert_int_equal(mapfile_expect_zeros(mf, id, 2, 2), 0);
+	assert_int_equal(mapfile_expect_zeros(mf, id, 4, 100), 0);
+	assert_int_equal(mapfile_expect_zeros(mf, id, MIB / BLK_BYTES, 5), 0);
+	assert_int_equal(mapfile_log_bytes(mf), bytes);
+	mapfile_close(mf);
+	copy_map(l);
+	session_epoch_for_tests = BOOT_B;
+	mf = maps_open(l, MAPFILE_READONLY, &rebuild);
+	assert_int_equal(mapfile_count(mf), 1);
+	assert_int_equal(owned(mf, id), 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
+	mapfile_close(mf);
+}
+
 static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -290,6 +317,7 @@ int main(void)
 		T(copy_from_elsewhere_has_what_was_committed),
 		T(map_of_a_copy_says_so_for_good),
 		T(file_that_lacks_synced_blocks_is_damaged),
+		T(synced_blocks_that_become_zeros_are_not_lost),
 		T(zeros_are_recorded_once_and_outlive_a_checkpoint),
 		T(zeros_in_place_of_what_was_not_synced_wait_for_the_commit),
 		T(map_that_its_group_may_write_does_not_become_everybodys),

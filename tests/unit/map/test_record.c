@@ -87,6 +87,27 @@ static void test_record__is_valid_only_behind_its_predecessor(void **state)
 	assert_int_equal(decode(zeros, sizeof(zeros), PREV), 0);
 }
 
+/* Zeros end a log. A head of type 0 that has more in it is no end. */
+static void test_record__end_of_the_log_is_zeros_in_the_whole_head(void **state)
+{
+	static const struct format_record_head heads[] = { { .words = 1 },
+							   { .reserved0 = 1 },
+							   { .reserved1 = 1 } };
+	uint8_t bytes[FORMAT_REC_BYTES_MAX] = { 0 };
+	struct record rec;
+	const char *why;
+	uint64_t sum;
+
+	(void)state;
+	assert_int_equal(record_decode(bytes, sizeof(bytes), PREV, &rec, &sum, &why), 0);
+	assert_string_equal(why, "zeros");
+	for (size_t k = 0; k < sizeof(heads) / sizeof(*heads); k++) {
+		memcpy(bytes, &heads[k], sizeof(heads[k]));
+		assert_int_equal(record_decode(bytes, sizeof(bytes), PREV, &rec, &sum, &why), 0);
+		assert_string_equal(why, "no record");
+	}
+}
+
 static void check_refused(struct record rec)
 {
 	uint8_t bytes[FORMAT_REC_BYTES_MAX];
@@ -126,6 +147,7 @@ int main(void)
 		cmocka_unit_test(test_record__each_type_round_trips),
 		cmocka_unit_test(test_record__each_cut_and_each_flipped_bit_is_no_record),
 		cmocka_unit_test(test_record__is_valid_only_behind_its_predecessor),
+		cmocka_unit_test(test_record__end_of_the_log_is_zeros_in_the_whole_head),
 		cmocka_unit_test(test_record__whole_record_that_breaks_a_rule_is_damage),
 	};
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,12 +7,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "map/snapshot-internal.h"
+#include "support/scratch.h"
 #include "veneer/map/journal_end.h"
 #include "veneer/sys/file.h"
 
@@ -223,11 +226,48 @@ static void test_snapshot__file_is_a_copy_unless_number_and_birth_time_are_its_o
 	close(fd);
 }
 
+static int open_temp(void *arg)
+{
+	char name[SNAPSHOT_TEMP_BYTES];
+	const int fd = snapshot_temp_open(*(const int *)arg, name);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+static unsigned count_entries(const struct scratch *s)
+{
+	struct dirent **v;
+	int n = scandir(s->path, &v, NULL, NULL);
+
+	assert_true(n >= 2);
+	for (int k = 0; k < n; k++)
+		free(v[k]);
+	free(v);
+	return (unsigned)n - 2;
+}
+
+static void test_snapshot__without_a_random_name_there_is_no_file(void **state)
+{
+	struct scratch s;
+
+	(void)state;
+	assert_int_equal(scratch_enter(&s), 0);
+	assert_int_equal(scratch_run_denied(SYS_getrandom, ENOSYS, open_temp, &s.fd), -ENOSYS);
+	assert_int_equal(count_entries(&s), 0);
+	assert_int_equal(open_temp(&s.fd), 0);
+	assert_int_equal(open_temp(&s.fd), 0);
+	assert_int_equal(count_entries(&s), 2);
+	scratch_leave(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_snapshot__file_is_a_copy_unless_number_and_birth_time_are_its_own),
+		cmocka_unit_test(test_snapshot__without_a_random_name_there_is_no_file),
 		cmocka_unit_test(test_snapshot__keeps_present_and_committed_state_apart),
 		cmocka_unit_test(test_snapshot__whole_file_is_one_record_however_large),
 		cmocka_unit_test(test_snapshot__hostile_headers_are_refused_cheaply),
