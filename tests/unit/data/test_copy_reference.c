@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "data/partial_mark.h"
 #include "veneer/data/copy_range.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/cow_fallocate.h"
 #include "veneer/data/create.h"
+#include "veneer/layer/xattr_trust.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -248,6 +250,52 @@ static void test_copy_reference__cut_that_the_map_never_heard_of_hides_own_block
 	close_pieces(&p);
 }
 
+static bool is_sealed(struct tree_dirs *d)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/upper/to", d->s.path);
+	return lgetxattr(path, XATTR_TRUST_SEAL_ATTR, NULL, 0) > 0;
+}
+
+static void lose_seal(struct tree_dirs *d)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/upper/to", d->s.path);
+	assert_int_equal(lremovexattr(path, XATTR_TRUST_SEAL_ATTR), 0);
+	assert_false(is_sealed(d));
+}
+
+/* As by a tar without trusted.*. */
+static void test_copy_reference__lost_seal_is_made_again_while_bytes_are_foreign(void **state)
+{
+	struct pair p = open_pair(*state);
+	struct stat st;
+
+	if (!p.d->t->style.has_trusted)
+		skip();
+	assert_int_equal(copy(&p), BYTES);
+	assert_true(is_sealed(p.d));
+	lose_seal(p.d);
+	st = tree_stat(p.d, "to");
+	assert_int_equal(partial_mark_fix(p.d->t, p.to, &st), 0);
+	assert_true(is_sealed(p.d));
+	lose_seal(p.d);
+	/* All bytes are its own, and the lower file is gone. */
+	assert_int_equal(cow_write(p.d->t, p.to, p.data, BYTES, 0), 0);
+	tree_unmount(p.d);
+	assert_int_equal(unlinkat(p.d->s.fd, "lower/from", 0), 0);
+	tree_mount(p.d, "volatile");
+	p.to = tree_get(p.d, "to");
+	assert_int_not_equal(p.to->src.id, 0);
+	assert_null(p.to->src.below);
+	assert_int_equal(partial_mark_fix(p.d->t, p.to, &st), 0);
+	assert_false(is_sealed(p.d));
+	tree_expect_inode(p.d, p.to, p.data, BYTES);
+	free(p.data);
+}
+
 static void test_copy_reference__look_up_under_way_looks_again(void **state)
 {
 	struct pair p = open_pair(*state);
@@ -319,6 +367,7 @@ int main(void)
 		row(test_copy_reference__ends_with_what_is_copied),
 		row(test_copy_reference__piece_after_a_write_or_cut),
 		row(test_copy_reference__cut_that_the_map_never_heard_of_hides_own_blocks),
+		row(test_copy_reference__lost_seal_is_made_again_while_bytes_are_foreign),
 		row(test_copy_reference__look_up_under_way_looks_again),
 		row(test_copy_reference__not_of_a_file_that_is_not_what_it_was),
 		row(test_copy_reference__not_into_room_allocated_ahead),

@@ -313,6 +313,79 @@ static void test_copyup__times_that_cannot_be_set_are_an_error(void **state)
 	tree_forget(d, i);
 }
 
+static void test_copyup__size_that_cannot_be_set_is_an_error(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BIG, 1);
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(
+		scratch_run_denied(SYS_ftruncate, EIO, copy_it_up, &(struct one_inode){ d->t, i }),
+		-EIO);
+	assert_false(tree_is_there(d, "upper/f"));
+	tree_expect_inode(d, i, data, BIG);
+	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
+	tree_expect_inode(d, i, data, BIG);
+	tree_forget(d, i);
+	free(data);
+}
+
+#define TOUCHED_MAX 8
+
+static struct {
+	const struct inode *v[TOUCHED_MAX];
+	unsigned n;
+} touched;
+
+static void note_touched(struct union_fs *t, struct inode *i)
+{
+	(void)t;
+	assert_true(touched.n < TOUCHED_MAX);
+	touched.v[touched.n++] = i;
+}
+
+static unsigned times_touched(const struct inode *i)
+{
+	unsigned times = 0;
+
+	for (unsigned k = 0; k < touched.n; k++)
+		times += touched.v[k] == i;
+	return times;
+}
+
+static void test_copyup__kernel_hears_of_the_file_and_of_each_names_directory(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i, *dir;
+
+	tree_put_text(d, "lower/dir/a", "linked");
+	assert_int_equal(linkat(d->s.fd, "lower/dir/a", d->s.fd, "lower/dir/b", 0), 0);
+	assert_int_equal(linkat(d->s.fd, "lower/dir/a", d->s.fd, "lower/c", 0), 0);
+	tree_put_text(d, "lower/dir/alone", "alone");
+	tree_mount(d, "volatile");
+	dir = tree_get(d, "dir");
+	assert_int_equal(copyup_inode(d->t, dir, NULL), 0);
+	d->t->on_touched = note_touched;
+	i = tree_get(d, "c");
+	touched.n = 0;
+	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
+	assert_int_equal(touched.n, 4);
+	assert_int_equal(times_touched(i), 1);
+	assert_int_equal(times_touched(dir), 2);
+	assert_int_equal(times_touched(d->t->root), 1);
+	tree_forget(d, i);
+	i = tree_get(d, "dir/alone");
+	touched.n = 0;
+	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
+	assert_int_equal(touched.n, 2);
+	assert_int_equal(times_touched(i), 1);
+	assert_int_equal(times_touched(dir), 1);
+	tree_forget(d, i);
+	tree_forget(d, dir);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -330,6 +403,8 @@ int main(void)
 		row(test_copyup__all_names_of_a_lower_hard_link_come_along),
 		row(test_copyup__origin_is_written_once),
 		row(test_copyup__times_that_cannot_be_set_are_an_error),
+		row(test_copyup__size_that_cannot_be_set_is_an_error),
+		row(test_copyup__kernel_hears_of_the_file_and_of_each_names_directory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

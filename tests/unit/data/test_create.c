@@ -388,6 +388,29 @@ static void test_create__again_where_nothing_was_made_makes_it(void **state)
 	tree_expect_names(d, "dir", "f x");
 }
 
+/* As a server leaves it that dies after the first step. */
+static void test_create__again_where_it_was_made_completes_it(void **state)
+{
+	const struct create_args args = { .mode = S_IFREG | 04750, .uid = 12, .gid = 34 };
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	struct stat st;
+
+	tree_put_text(d, "upper/dir/f", "");
+	assert_int_equal(fchmodat(d->s.fd, "upper/dir/f", 0750, 0), 0);
+	tree_mount(d, "volatile");
+	assert_int_equal(create_again(d->t, tree_get(d, "dir"), "f", &args, &i, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 04750);
+	assert_int_equal(st.st_uid, 12);
+	assert_int_equal(st.st_gid, 34);
+	assert_ptr_equal(tree_get(d, "dir/f"), i);
+	assert_int_equal(tree_stat(d, "dir/f").st_ino, st.st_ino);
+	tree_expect_names(d, "dir", "f");
+	assert_int_equal(fstatat(d->s.fd, "upper/dir/f", &st, 0), 0);
+	assert_int_equal(st.st_mode & 07777, 04750);
+	assert_int_equal(st.st_uid, 12);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -409,6 +432,7 @@ int main(void)
 		row(test_create__what_cannot_have_its_owner_is_not_there),
 		row(test_create__what_the_table_of_names_has_no_room_for_is_not_there),
 		row(test_create__again_where_nothing_was_made_makes_it),
+		row(test_create__again_where_it_was_made_completes_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/base/log.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/cow_fallocate.h"
 #include "veneer/data/read.h"
@@ -112,6 +113,32 @@ static void test_read__punched_blocks_are_holes(void **state)
 	assert_int_equal(read_seek(d->t, i, 10 * BLK_BYTES, SEEK_DATA), 15 * BLK_BYTES);
 }
 
+/* In the upper, and in a layer below it. */
+static void test_read__partial_file_over_another_one_than_it_was_is_an_error(void **state)
+{
+	struct tree_dirs *d = *state;
+	char p[BLK_BYTES];
+	struct inode *i;
+
+	free(tree_put_pattern(d, "lower/f", BIG, 1));
+	tree_mount(d, "volatile");
+	assert_int_equal(cow_write(d->t, tree_get(d, "f"), "x", 1, 0), 0);
+	tree_unmount(d);
+	assert_int_equal(unlinkat(d->s.fd, "lower/f", 0), 0);
+	free(tree_put_pattern(d, "lower/f", BIG + 1, 2));
+	log_set_level(-1);
+	for (unsigned round = 0; round < 2; round++) {
+		tree_mount(d, "volatile");
+		i = tree_get(d, "f");
+		assert_int_equal(read_file(d->t, i, p, sizeof(p), 0), -EIO);
+		assert_int_equal(read_seek(d->t, i, 0, SEEK_DATA), -EIO);
+		tree_forget(d, i);
+		tree_unmount(d);
+		if (round == 0)
+			tree_freeze(d);
+	}
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -121,6 +148,7 @@ int main(void)
 		row(test_read__more_runs_than_one_batch_are_put_together),
 		row(test_read__lower_file_cut_short_under_us_gives_no_rubbish),
 		row(test_read__seek_finds_the_holes_of_every_layer),
+		row(test_read__partial_file_over_another_one_than_it_was_is_an_error),
 		row(test_read__punched_blocks_are_holes),
 	};
 
