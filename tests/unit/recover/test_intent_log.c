@@ -296,10 +296,68 @@ static void test_intent_log__set_id_writes_are_counted_while_they_stand(void **s
 	assert_false(intent_log_has_setid());
 }
 
+static void test_intent_log__intent_is_left_until_a_request_of_this_server_takes_it_up(void **state)
+{
+	void *mem = fresh_area();
+	struct intent *n = begin(KEY, 11, false);
+
+	(void)state;
+	assert_false(intent_log_is_left(n));
+	intent_log_about((struct intent_object){ .node = 5 }, INTENT_NOTHING);
+	intent_log_use_area(mem);
+	assert_true(intent_log_is_left(n));
+	assert_ptr_equal(begin(KEY, 11, true), n);
+	assert_false(intent_log_is_left(n));
+	intent_log_end(n);
+}
+
+static struct intent *begin_setid(uint64_t key, uint64_t unique, uint32_t node, uint64_t upper_ino)
+{
+	struct intent *n = intent_log_begin(
+		&(struct intent_request){ .key = key, .unique = unique, .kind = INTENT_SETID });
+
+	assert_non_null(n);
+	n->from.node = node;
+	n->from.upper_ino = upper_ino;
+	n->mode = 04755;
+	n->capability_len = 20;
+	intent_log_mark(n);
+	return n;
+}
+
+/* The bits of a file that gets others by request 30. */
+static void test_intent_log__bits_to_be_put_back_are_forgotten_of_one_file(void **state)
+{
+	const struct intent_object file = { .node = 5, .upper_ino = 500 };
+	struct intent *n[8];
+
+	(void)state;
+	fresh_area();
+	n[0] = begin_setid(KEY, 21, 5, 500);
+	/* The file had no number before its copy-up. */
+	n[1] = begin_setid(KEY, 22, 5, 0);
+	n[2] = begin_setid(KEY, 23, 6, 0);
+	/* And one of its own before it was replaced, or a node before it was forgotten. */
+	n[3] = begin_setid(KEY, 24, 5, 600);
+	n[4] = begin_setid(KEY, 25, 6, 500);
+	n[5] = begin_setid(KEY, 26, 6, 600);
+	n[6] = begin_setid(KEY, 30, 5, 500);
+	n[7] = begin_setid(KEY + 1, 27, 5, 500);
+	intent_log_forget_setid(KEY, 30, file);
+	for (unsigned k = 0; k < 8; k++) {
+		assert_int_equal(n[k]->mode, k < 5 ? 0 : 04755);
+		assert_int_equal(n[k]->capability_len, k < 5 ? 0 : 20);
+		intent_log_end(n[k]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_intent_log__set_id_writes_are_counted_while_they_stand),
+		cmocka_unit_test(
+			test_intent_log__intent_is_left_until_a_request_of_this_server_takes_it_up),
+		cmocka_unit_test(test_intent_log__bits_to_be_put_back_are_forgotten_of_one_file),
 		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),
 		cmocka_unit_test(
 			test_intent_log__a_note_stands_beside_the_intent_of_the_same_request),

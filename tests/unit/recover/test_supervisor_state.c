@@ -60,6 +60,15 @@ static void test_supervisor_state__is_full_at_its_bound_and_not_before(void **st
 	assert_int_equal(place, 5);
 }
 
+static void test_supervisor_state__more_than_there_is_memory_for_is_an_error(void **state)
+{
+	struct supervisor_state *l = NULL;
+
+	(void)state;
+	assert_int_equal(supervisor_state_new(SIZE_MAX / 2, &l), -ENOMEM);
+	assert_null(l);
+}
+
 static void test_supervisor_state__what_a_dead_process_wrote_is_there(void **state)
 {
 	struct seen s = { .n = 0 };
@@ -219,6 +228,7 @@ int main(void)
 		cmocka_unit_test(
 			test_supervisor_state__keeps_what_was_put_and_forgets_what_was_dropped),
 		cmocka_unit_test(test_supervisor_state__is_full_at_its_bound_and_not_before),
+		cmocka_unit_test(test_supervisor_state__more_than_there_is_memory_for_is_an_error),
 		cmocka_unit_test(test_supervisor_state__what_a_dead_process_wrote_is_there),
 		cmocka_unit_test(test_supervisor_state__mounts_are_handed_to_one_only),
 		cmocka_unit_test(
