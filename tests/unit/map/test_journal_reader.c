@@ -238,6 +238,8 @@ static void test_journal_reader__holes_cost_nothing(void **state)
 	assert_int_equal(journal_reader_stray_bytes(l->fd, l->off), 1);
 	put(l, (uint64_t)1 << 43, &one, 1);
 	assert_int_equal(journal_reader_stray_bytes(l->fd, l->off), 2);
+	errno = EIO; /* of an earlier call */
+	assert_int_equal(journal_reader_stray_bytes(l->fd, INT64_MAX), 0);
 	assert_int_equal(journal_reader_stray_bytes(l->fd, UINT64_MAX), 0);
 	assert_int_equal(journal_reader_stray_bytes(-1, 0), -EBADF);
 }

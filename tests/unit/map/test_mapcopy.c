@@ -200,6 +200,8 @@ static void test_mapcopy__synced_blocks_that_become_zeros_are_not_lost(void **st
 	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	assert_int_equal(mapfile_expect_zeros(mf, id + 1, 0, 1), -ENOENT);
 	assert_int_equal(mapfile_expect_zeros(mf, id, 2, 6), 0);
+	/* On the disk, before the blocks are zeros. */
+	assert_int_not_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
 	bytes = mapfile_log_bytes(mf);
 	assert_int_equal(mapfile_expect_zeros(mf, id, 2, 2), 0);
 	assert_int_equal(mapfile_expect_zeros(mf, id, 4, 100), 0);
@@ -211,6 +213,19 @@ static void test_mapcopy__synced_blocks_that_become_zeros_are_not_lost(void **st
 	mf = maps_open(l, MAPFILE_READONLY, &rebuild);
 	assert_int_equal(mapfile_count(mf), 1);
 	assert_int_equal(owned(mf, id), 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
+	mapfile_close(mf);
+}
+
+static void test_mapcopy__volatile_map_waits_for_no_zeros(void **state)
+{
+	struct mapfile *mf = maps_open(*state, MAPFILE_ORDERED | MAPFILE_VOLATILE, NULL);
+	file_id_t id = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_own(mf, id, 0, 4), 0);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
+	assert_int_equal(mapfile_expect_zeros(mf, id, 2, 2), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
 	mapfile_close(mf);
 }
 
@@ -318,6 +333,7 @@ int main(void)
 		T(map_of_a_copy_says_so_for_good),
 		T(file_that_lacks_synced_blocks_is_damaged),
 		T(synced_blocks_that_become_zeros_are_not_lost),
+		T(volatile_map_waits_for_no_zeros),
 		T(zeros_are_recorded_once_and_outlive_a_checkpoint),
 		T(zeros_in_place_of_what_was_not_synced_wait_for_the_commit),
 		T(map_that_its_group_may_write_does_not_become_everybodys),

@@ -644,6 +644,58 @@ static void test_mapfile_sync__map_made_ahead_that_nobody_needs_goes(void **stat
 	assert_int_equal(maps_size(l), -1);
 }
 
+struct denied_map {
+	struct mapfile *mf;
+	file_id_t id;
+};
+
+static int own_one(void *arg)
+{
+	const struct denied_map *m = arg;
+
+	return mapfile_own(m->mf, m->id, 3, 1);
+}
+
+static int make_checkpoint(void *arg)
+{
+	const struct denied_map *m = arg;
+
+	return mapfile_checkpoint(m->mf, true);
+}
+
+static void test_mapfile_sync__session_without_a_random_number_does_not_begin(void **state)
+{
+	struct denied_map m = { .mf = maps_open_rw(*state) };
+
+	m.id = maps_new_file(m.mf, MIB);
+	assert_int_equal(mapfile_mark_clean(m.mf), 0);
+	mapfile_close(m.mf);
+	m.mf = maps_open_rw(*state);
+	assert_int_equal(scratch_run_denied(SYS_getrandom, ENOSYS, own_one, &m), -ENOSYS);
+	assert_false(maps_is_own(m.mf, m.id, 3));
+	assert_int_equal(own_one(&m), 0);
+	assert_true(maps_is_own(m.mf, m.id, 3));
+	mapfile_close(m.mf);
+}
+
+static void test_mapfile_sync__checkpoint_without_a_descriptor_leaves_the_old_log(void **state)
+{
+	struct denied_map m = { .mf = maps_open_rw(*state) };
+	uint64_t generation;
+
+	m.id = maps_new_file(m.mf, MIB);
+	assert_int_equal(own_one(&m), 0);
+	generation = m.mf->now.head.generation;
+	log_set_level(-1);
+	assert_int_equal(scratch_run_denied(SYS_fcntl, EMFILE, make_checkpoint, &m), -EMFILE);
+	assert_int_equal(m.mf->now.head.generation, generation);
+	assert_int_equal(make_checkpoint(&m), 0);
+	assert_int_equal(m.mf->now.head.generation, generation + 1);
+	assert_true(maps_is_own(m.mf, m.id, 3));
+	mapfile_close(m.mf);
+	assert_true(maps_work_is_empty(*state));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -662,6 +714,8 @@ int main(void)
 		T(what_a_killed_server_forgot_stays_for_a_while),
 		T(a_file_entered_again_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
+		T(session_without_a_random_number_does_not_begin),
+		T(checkpoint_without_a_descriptor_leaves_the_old_log),
 		T(reader_follows_appends_and_checkpoints),
 		T(checkpoints_lose_no_concurrent_append),
 		T(long_log_asks_for_a_checkpoint),
