@@ -121,6 +121,27 @@ static void test_attr__of_other_types_can_be_changed(void **state)
 	assert_int_equal(tree_stat(d, "link").st_mtim.tv_sec, 2000);
 }
 
+static void test_attr__file_that_cannot_be_copied_up_keeps_all_of_them(void **state)
+{
+	struct timespec times[2] = { { 1000, 1 }, { 2000, 2 } };
+	struct tree_dirs *d = *state;
+	struct stat before, st;
+	struct inode *i;
+
+	tree_put_text(d, "lower/f", "text");
+	tree_mount(d, "ro");
+	i = tree_get(d, "f");
+	before = tree_stat(d, "f");
+	assert_int_equal(attr_chmod(d->t, i, 0600), -EROFS);
+	assert_int_equal(attr_chown(d->t, i, 5, 6), -EROFS);
+	assert_int_equal(attr_utimens(d->t, i, times), -EROFS);
+	st = tree_stat(d, "f");
+	assert_int_equal(st.st_mode, before.st_mode);
+	assert_int_equal(st.st_uid, before.st_uid);
+	assert_int_equal(st.st_mtim.tv_sec, before.st_mtim.tv_sec);
+	tree_forget(d, i);
+}
+
 static void test_attr__set_id_bits_are_killed_as_by_the_kernel(void **state)
 {
 	static const mode_t rows[][2] = {
@@ -427,6 +448,7 @@ int main(void)
 		row(test_attr__copy_that_strangers_may_write_is_sealed),
 		row(test_attr__chown_of_a_lower_file_takes_set_id_bits_and_chmod_gives_them),
 		row(test_attr__of_other_types_can_be_changed),
+		row(test_attr__file_that_cannot_be_copied_up_keeps_all_of_them),
 		row(test_attr__set_id_bits_are_killed_as_by_the_kernel),
 		row(test_attr__set_group_id_alone_is_killed),
 		row(test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up),

@@ -5,6 +5,7 @@
 #include "veneer/data/cow.h"
 #include "veneer/data/cow_fallocate.h"
 #include "veneer/data/read.h"
+#include "veneer/data/remove.h"
 
 #include <linux/falloc.h>
 #include <pthread.h>
@@ -197,6 +198,27 @@ static void test_copy_range__two_files_into_each_other_do_not_wait_for_ever(void
 	free(p.want);
 }
 
+/* Or what is copied between ordinary files would soon take all of it. */
+static void test_copy_range__room_that_was_claimed_is_given_back(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "upper/from", BYTES, 1);
+	struct inode *from;
+
+	tree_mount(d, "volatile,size=4M");
+	from = tree_get(d, "from");
+	for (unsigned round = 0; round < 40; round++) {
+		struct inode *to = tree_make(d, "", "to", S_IFREG | 0600);
+
+		assert_int_equal(copy_range(d->t, from, 1, to, 0, BYTES - 1), BYTES - 1);
+		tree_expect_inode(d, to, data + 1, BYTES - 1);
+		assert_int_equal(remove_file(d->t, d->t->root, "to"), 0);
+		tree_forget(d, to);
+	}
+	tree_forget(d, from);
+	free(data);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -210,6 +232,7 @@ int main(void)
 		row(test_copy_range__within_one_file),
 		row(test_copy_range__parts_of_one_file_that_overlap_are_refused),
 		row(test_copy_range__two_files_into_each_other_do_not_wait_for_ever),
+		row(test_copy_range__room_that_was_claimed_is_given_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

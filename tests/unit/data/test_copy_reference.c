@@ -320,6 +320,18 @@ static void test_copy_reference__not_of_a_file_that_is_not_what_it_was(void **st
 	close_pair(&p);
 }
 
+static void test_copy_reference__not_of_a_file_that_was_written_to(void **state)
+{
+	struct pair p = open_pair(*state);
+
+	assert_int_equal(cow_write(p.d->t, p.from, "new", 3, 70000), 0);
+	memcpy(p.data + 70000, "new", 3);
+	assert_int_equal(copy(&p), BYTES);
+	assert_false(tree_is_partial(p.d, "upper/to"));
+	tree_expect_inode(p.d, p.to, p.data, BYTES);
+	close_pair(&p);
+}
+
 static void test_copy_reference__not_into_room_allocated_ahead(void **state)
 {
 	struct pair p = open_pair(*state);
@@ -370,6 +382,7 @@ int main(void)
 		row(test_copy_reference__lost_seal_is_made_again_while_bytes_are_foreign),
 		row(test_copy_reference__look_up_under_way_looks_again),
 		row(test_copy_reference__not_of_a_file_that_is_not_what_it_was),
+		row(test_copy_reference__not_of_a_file_that_was_written_to),
 		row(test_copy_reference__not_into_room_allocated_ahead),
 		row(test_copy_reference__not_into_what_has_two_names),
 		row(test_copy_reference__not_with_bytes_or_of_a_part),

@@ -332,6 +332,22 @@ static void test_copyup__size_that_cannot_be_set_is_an_error(void **state)
 	free(data);
 }
 
+/* Room for a file that takes all its content along. */
+static void test_copyup__file_at_the_limit_needs_room_for_all_of_it(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *at = tree_put_pattern(d, "lower/at", COPYUP_WHOLE_MAX, 1);
+	struct inode *i;
+
+	tree_mount(d, "volatile,size=12K");
+	i = tree_get(d, "at");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 0), -ENOSPC);
+	assert_false(tree_is_there(d, "upper/at"));
+	tree_expect_inode(d, i, at, COPYUP_WHOLE_MAX);
+	tree_forget(d, i);
+	free(at);
+}
+
 #define TOUCHED_MAX 8
 
 static struct {
@@ -404,6 +420,7 @@ int main(void)
 		row(test_copyup__origin_is_written_once),
 		row(test_copyup__times_that_cannot_be_set_are_an_error),
 		row(test_copyup__size_that_cannot_be_set_is_an_error),
+		row(test_copyup__file_at_the_limit_needs_room_for_all_of_it),
 		row(test_copyup__kernel_hears_of_the_file_and_of_each_names_directory),
 	};
 
