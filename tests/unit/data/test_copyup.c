@@ -207,6 +207,23 @@ static void test_copyup__links_and_special_files_are_made_again(void **state)
 	assert_int_equal(st.st_mode & 07777, 0606);
 }
 
+static void test_copyup__longest_symlink_keeps_all_of_its_target(void **state)
+{
+	char target[PATH_MAX], got[PATH_MAX + 1];
+	struct tree_dirs *d = *state;
+	size_t len = PATH_MAX - 1;
+
+	tree_put_dir(d, "lower");
+	memset(target, 't', sizeof(target));
+	/* Some file systems take shorter ones only. */
+	for (target[len] = '\0'; symlinkat(target, d->s.fd, "lower/link") < 0; target[--len] = '\0')
+		assert_int_equal(errno, ENAMETOOLONG);
+	tree_mount(d, "volatile");
+	copy_up(d, "link");
+	assert_int_equal(readlinkat(d->s.fd, "upper/link", got, sizeof(got)), len);
+	assert_memory_equal(got, target, len);
+}
+
 static void test_copyup__attributes_of_unions_stay_behind(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -414,6 +431,7 @@ int main(void)
 		row(test_copyup__small_file_goes_up_with_its_first_write),
 		row(test_copyup__directories_of_a_path_come_first_and_keep_their_times),
 		row(test_copyup__links_and_special_files_are_made_again),
+		row(test_copyup__longest_symlink_keeps_all_of_its_target),
 		row(test_copyup__attributes_of_unions_stay_behind),
 		row(test_copyup__unlinked_file_gets_no_name),
 		row(test_copyup__all_names_of_a_lower_hard_link_come_along),

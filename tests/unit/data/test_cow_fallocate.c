@@ -82,6 +82,17 @@ static void test_cow_fallocate__range_behind_the_end_grows_the_file_or_keeps_it(
 	tree_expect_inode(f->d, f->i, f->bytes, 2 * BIG + 5);
 }
 
+/* The last block shows the lower file, so that no room is allocated for it. */
+static void test_cow_fallocate__range_in_the_last_block_grows_the_file(void **state)
+{
+	struct file *f = *state;
+
+	assert_int_equal(allocate(f, FALLOC_FL_ZERO_RANGE, BIG + 5, 20), 0);
+	tree_expect_inode(f->d, f->i, f->bytes, BIG + 25);
+	assert_int_equal(allocate(f, 0, BIG - 10, 50), 0);
+	tree_expect_inode(f->d, f->i, f->bytes, BIG + 40);
+}
+
 /* A later write must not fail for want of room. */
 static void test_cow_fallocate__allocation_takes_the_room_and_changes_no_byte(void **state)
 {
@@ -112,6 +123,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_cow_fallocate__hole_and_zeros_hide_the_lower_bytes_to_the_byte),
 		row(test_cow_fallocate__range_behind_the_end_grows_the_file_or_keeps_it),
+		row(test_cow_fallocate__range_in_the_last_block_grows_the_file),
 		row(test_cow_fallocate__allocation_takes_the_room_and_changes_no_byte),
 		row(test_cow_fallocate__other_modes_and_ranges_are_refused),
 	};

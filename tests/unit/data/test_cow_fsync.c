@@ -5,6 +5,7 @@
 #include "veneer/data/cow.h"
 #include "veneer/data/cow_fsync.h"
 #include "veneer/map/mapfile.h"
+#include "veneer/union/inode_struct.h"
 
 #include <errno.h>
 
@@ -36,6 +37,27 @@ int __wrap_fsync(int fd)
 int __wrap_fdatasync(int fd)
 {
 	return count(__real_fdatasync(fd));
+}
+
+/* Another thread makes the file an ordinary one, or only its entry in the map goes: between two
+ * questions to the map. */
+static _Thread_local struct inode *ends;
+static _Thread_local bool stays_partial;
+
+enum mapfile_pending __real_mapfile_pending(struct mapfile *mf, file_id_t id);
+enum mapfile_pending __wrap_mapfile_pending(struct mapfile *mf, file_id_t id);
+
+enum mapfile_pending __wrap_mapfile_pending(struct mapfile *mf, file_id_t id)
+{
+	enum mapfile_pending pending = __real_mapfile_pending(mf, id);
+
+	if (!ends)
+		return pending;
+	if (!stays_partial)
+		ends->src.id = 0;
+	ends = NULL;
+	assert_int_equal(mapfile_file_gone(mf, id), 0);
+	return pending;
 }
 
 static struct inode *partial(struct tree_dirs *d, const char *options)
@@ -107,6 +129,30 @@ static void test_cow_fsync__failure_of_the_sync_itself_is_its_result(void **stat
 	tree_forget(d, i);
 }
 
+static void test_cow_fsync__file_that_becomes_an_ordinary_one_meanwhile_is_synced(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i = partial(d, NULL);
+
+	ends = i;
+	assert_int_equal(cow_fsync(d->t, i, true), 0);
+	assert_null(ends);
+	assert_int_equal(i->src.id, 0);
+	tree_forget(d, i);
+}
+
+static void test_cow_fsync__partial_file_without_its_entry_is_an_error(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i = partial(d, NULL);
+
+	ends = i;
+	stays_partial = true;
+	assert_int_equal(cow_fsync(d->t, i, true), -ENOENT);
+	stays_partial = false;
+	tree_forget(d, i);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -116,6 +162,8 @@ int main(void)
 		row(test_cow_fsync__changed_blocks_are_committed),
 		row(test_cow_fsync__failure_that_no_program_heard_of_is_told_once),
 		row(test_cow_fsync__failure_of_the_sync_itself_is_its_result),
+		row(test_cow_fsync__file_that_becomes_an_ordinary_one_meanwhile_is_synced),
+		row(test_cow_fsync__partial_file_without_its_entry_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

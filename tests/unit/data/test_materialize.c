@@ -239,6 +239,30 @@ static void test_materialize__cut_grown_and_punched_files_show_the_same(void **s
 	free(data);
 }
 
+/* As a server leaves it that dies between the two. */
+static void test_materialize__cut_that_the_map_never_heard_of_leaves_an_ordinary_file(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
+	struct inode *i;
+	int fd;
+
+	tree_mount(d, "volatile");
+	change(d, "f", data, "new", 10);
+	tree_unmount(d);
+	fd = openat(d->s.fd, "upper/f", O_WRONLY);
+	assert_int_equal(ftruncate(fd, 3 * BLK_BYTES), 0);
+	close(fd);
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(make_whole(d->t, i), 1);
+	assert_false(tree_is_partial(d, "upper/f"));
+	tree_expect_inode(d, i, data, 3 * BLK_BYTES);
+	tree_forget(d, i);
+	expect_raw(d, "upper/f", data, 3 * BLK_BYTES);
+	free(data);
+}
+
 static void test_materialize__unlinked_file_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -478,6 +502,8 @@ int main(void)
 		TREE_TEST(test_materialize__holes_below_stay_holes),
 		TREE_TEST(test_materialize__where_no_holes_are_made_there_are_zeros),
 		TREE_TEST(test_materialize__cut_grown_and_punched_files_show_the_same),
+		TREE_TEST(
+			test_materialize__cut_that_the_map_never_heard_of_leaves_an_ordinary_file),
 		TREE_TEST(test_materialize__unlinked_file_is_left_alone),
 		TREE_TEST(
 			test_materialize__lower_that_cannot_be_read_is_an_error_and_changes_nothing),

@@ -7,6 +7,7 @@
 #include "veneer/data/read.h"
 
 #include <linux/falloc.h>
+#include <sys/syscall.h>
 
 #define BIG 50000
 
@@ -139,6 +140,31 @@ static void test_read__partial_file_over_another_one_than_it_was_is_an_error(voi
 	}
 }
 
+struct seek {
+	struct union_fs *t;
+	struct inode *i;
+};
+
+static int seek_hole(void *arg)
+{
+	const struct seek *s = arg;
+
+	return (int)read_seek(s->t, s->i, 0, SEEK_HOLE);
+}
+
+static void test_read__seek_that_a_layer_refuses_is_an_error(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct seek s;
+
+	free(tree_put_pattern(d, "lower/f", BIG, 1));
+	tree_mount(d, "volatile");
+	s = (struct seek){ d->t, tree_get(d, "f") };
+	assert_int_equal(scratch_run_denied(SYS_lseek, EIO, seek_hole, &s), -EIO);
+	assert_int_equal(seek_hole(&s), BIG);
+	tree_forget(d, s.i);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -149,6 +175,7 @@ int main(void)
 		row(test_read__lower_file_cut_short_under_us_gives_no_rubbish),
 		row(test_read__seek_finds_the_holes_of_every_layer),
 		row(test_read__partial_file_over_another_one_than_it_was_is_an_error),
+		row(test_read__seek_that_a_layer_refuses_is_an_error),
 		row(test_read__punched_blocks_are_holes),
 	};
 

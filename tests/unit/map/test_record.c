@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "veneer/base/hash.h"
 #include "veneer/map/record.h"
 
 #define PREV 0x1122334455667788ull
@@ -108,6 +110,50 @@ static void test_record__end_of_the_log_is_zeros_in_the_whole_head(void **state)
 	}
 }
 
+/* A checksum that fits the bytes, whatever they say. */
+static void put_sum(uint8_t *bytes, size_t len)
+{
+	uint8_t summed[8 + FORMAT_REC_BYTES_MAX];
+	uint64_t le = htole64(PREV);
+
+	memcpy(summed, &le, sizeof(le));
+	memcpy(summed + 8, bytes, len - 8);
+	le = htole64(hash_checksum(summed, len));
+	memcpy(bytes + len - 8, &le, sizeof(le));
+}
+
+#define WRONG "length or reserved bytes wrong for the type"
+
+/* As a later version may write it. */
+static void test_record__whole_record_with_a_head_of_no_type_is_damage(void **state)
+{
+	static const struct {
+		struct format_record_head head;
+		const char *why;
+	} rows[] = {
+		{ { .type = FORMAT_REC_ZERO_BITS + 1, .words = 5 }, "unknown record type" },
+		{ { .type = 255, .words = 5 }, "unknown record type" },
+		{ { .type = FORMAT_REC_OWN_RUN, .words = 6 }, WRONG },
+		{ { .type = FORMAT_REC_OWN_RUN, .words = 5, .reserved0 = 1 }, WRONG },
+		{ { .type = FORMAT_REC_OWN_RUN, .words = 5, .reserved1 = 1 }, WRONG },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		uint8_t bytes[FORMAT_REC_BYTES_MAX] = { 0 };
+		struct record rec;
+		const char *why;
+		uint64_t sum;
+
+		record_encode(&examples[2], PREV, bytes, &sum);
+		memcpy(bytes, &rows[k].head, sizeof(rows[k].head));
+		put_sum(bytes, rows[k].head.words * 8u);
+		assert_int_equal(record_decode(bytes, sizeof(bytes), PREV, &rec, &sum, &why),
+				 -EUCLEAN);
+		assert_string_equal(why, rows[k].why);
+	}
+}
+
 static void check_refused(struct record rec)
 {
 	uint8_t bytes[FORMAT_REC_BYTES_MAX];
@@ -148,6 +194,7 @@ int main(void)
 		cmocka_unit_test(test_record__each_cut_and_each_flipped_bit_is_no_record),
 		cmocka_unit_test(test_record__is_valid_only_behind_its_predecessor),
 		cmocka_unit_test(test_record__end_of_the_log_is_zeros_in_the_whole_head),
+		cmocka_unit_test(test_record__whole_record_with_a_head_of_no_type_is_damage),
 		cmocka_unit_test(test_record__whole_record_that_breaks_a_rule_is_damage),
 	};
 

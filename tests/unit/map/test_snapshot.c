@@ -259,6 +259,7 @@ static void test_snapshot__without_a_random_name_there_is_no_file(void **state)
 	assert_int_equal(open_temp(&s.fd), 0);
 	assert_int_equal(open_temp(&s.fd), 0);
 	assert_int_equal(count_entries(&s), 2);
+	assert_int_equal(open_temp(&(int){ -1 }), -EBADF);
 	scratch_leave(&s);
 }
 

@@ -284,7 +284,9 @@ static void test_intent_log__set_id_writes_are_counted_while_they_stand(void **s
 	assert_false(intent_log_has_setid());
 	n = begin(KEY, 20, false);
 	assert_false(intent_log_has_setid());
-	intent_log_end(n);
+	intent_log_use_area(mem);
+	assert_false(intent_log_has_setid());
+	intent_log_end(begin(KEY, 20, true));
 	n = intent_log_begin(&setid);
 	assert_true(intent_log_has_setid());
 	intent_log_use_area(mem);
