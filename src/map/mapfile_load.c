@@ -82,12 +82,8 @@ static long replay(struct mapload *l, const char *name)
 		uint64_t off = l->rd.off;
 		int r = journal_reader_next(&l->rd, &rec);
 
-		if (r == 0)
-			return nrec;
-		if (r == -EUCLEAN)
-			return damage(name, off, l->rd.why);
-		if (r < 0)
-			return r;
+		if (r <= 0)
+			return r == 0 ? nrec : r == -EUCLEAN ? damage(name, off, l->rd.why) : r;
 		if (rec.type != FORMAT_REC_OPEN && !l->table.in_session)
 			return damage(name, off, "change outside a session");
 		r = table_apply(&l->table, &rec, &why);

@@ -439,6 +439,56 @@ static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
 	intent_log_end(intent_log_current());
 }
 
+/* Another program may change the upper's file, of which no request tells. */
+static void test_attr__set_id_bits_come_back_onto_no_other_mode(void **state)
+{
+	struct tree_dirs *d = *state;
+	void *area = use_new_area();
+	struct attr_setid s;
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, false);
+	begin_keeping(d, i, false, false, &s);
+	die(d, area, &s);
+	assert_int_equal(fchmodat(d->s.fd, "upper/f", 0700, 0), 0);
+	begin_keeping(d, i, false, true, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	intent_log_end(intent_log_current());
+	assert_int_equal(tree_stat(d, "f").st_mode & 07777, 0700);
+	tree_forget(d, i);
+}
+
+/* Of a server that was started without its standard input. A mount without an upper has no threads
+ * that open files. */
+static void test_attr__descriptor_0_is_closed_like_any_other(void **state)
+{
+	const int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+	struct tree_dirs *d = *state;
+	bool was_left_open;
+	struct inode *i;
+	char *path;
+	ssize_t n;
+
+	tree_put_dir(d, "lower/dir");
+	path = tree_path(d, "lower/dir");
+	assert_int_equal(setxattr(path, "user.x", "value", 5, 0), 0);
+	free(path);
+	tree_mount(d, "ro");
+	i = tree_get(d, "dir");
+	close(STDIN_FILENO);
+	n = attr_getxattr(d->t, i, "user.x", NULL, 0);
+	was_left_open = fcntl(STDIN_FILENO, F_GETFD) >= 0;
+	if (kept >= 0) {
+		dup2(kept, STDIN_FILENO);
+		close(kept);
+	}
+	assert_int_equal(n, 5);
+	assert_false(was_left_open);
+	tree_forget(d, i);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -461,6 +511,8 @@ int main(void)
 		row(test_attr__what_was_put_back_is_not_put_back_again),
 		row(test_attr__no_capability_comes_back_beside_another_change),
 		row(test_attr__a_failed_write_costs_no_set_id_bits),
+		row(test_attr__set_id_bits_come_back_onto_no_other_mode),
+		row(test_attr__descriptor_0_is_closed_like_any_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

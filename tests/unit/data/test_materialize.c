@@ -10,6 +10,7 @@
 #include "veneer/data/rename.h"
 #include "veneer/layer/saved_attrs.h"
 #include "veneer/map/format.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/xattr.h"
 #include "veneer/tools/check.h"
 
@@ -263,6 +264,35 @@ static void test_materialize__cut_that_the_map_never_heard_of_leaves_an_ordinary
 	free(data);
 }
 
+/* A disk that shares none is asked once. */
+static void test_materialize__blocks_are_shared_where_the_disk_can(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
+	struct materialize w;
+	struct inode *i;
+	int from, to, r;
+
+	tree_put_text(d, "probe/f", "");
+	from = openat(d->s.fd, "lower/f", O_RDONLY);
+	to = openat(d->s.fd, "probe/f", O_RDWR);
+	r = file_clone_range(from, to, 0, BLK_BYTES);
+	close(from);
+	close(to);
+	tree_mount(d, "volatile");
+	change(d, "f", data, "new", 10);
+	i = tree_get(d, "f");
+	assert_int_equal(materialize_init(&w, d->t, false), 0);
+	assert_false(w.cannot_clone);
+	assert_int_equal(materialize_fill_file(&w, i), 0);
+	assert_int_equal(w.cannot_clone, r == -EOPNOTSUPP);
+	assert_int_equal(w.cloned > 0, r == 0);
+	materialize_release(&w);
+	tree_expect_inode(d, i, data, SIZE);
+	tree_forget(d, i);
+	free(data);
+}
+
 static void test_materialize__unlinked_file_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -504,6 +534,7 @@ int main(void)
 		TREE_TEST(test_materialize__cut_grown_and_punched_files_show_the_same),
 		TREE_TEST(
 			test_materialize__cut_that_the_map_never_heard_of_leaves_an_ordinary_file),
+		TREE_TEST(test_materialize__blocks_are_shared_where_the_disk_can),
 		TREE_TEST(test_materialize__unlinked_file_is_left_alone),
 		TREE_TEST(
 			test_materialize__lower_that_cannot_be_read_is_an_error_and_changes_nothing),

@@ -140,6 +140,31 @@ static void test_read__partial_file_over_another_one_than_it_was_is_an_error(voi
 	}
 }
 
+/* Of a server that was started without its standard input. A mount without an upper has no threads
+ * that open files. */
+static void test_read__descriptor_0_is_read_like_any_other(void **state)
+{
+	const int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	char p[10];
+	ssize_t n;
+
+	tree_put_text(d, "lower/f", "text");
+	tree_mount(d, "ro");
+	i = tree_get(d, "f");
+	close(STDIN_FILENO);
+	n = read_file(d->t, i, p, sizeof(p), 0);
+	tree_forget(d, i);
+	tree_unmount(d);
+	if (kept >= 0) {
+		dup2(kept, STDIN_FILENO);
+		close(kept);
+	}
+	assert_int_equal(n, 4);
+	assert_memory_equal(p, "text", 4);
+}
+
 struct seek {
 	struct union_fs *t;
 	struct inode *i;
@@ -176,6 +201,7 @@ int main(void)
 		row(test_read__seek_finds_the_holes_of_every_layer),
 		row(test_read__partial_file_over_another_one_than_it_was_is_an_error),
 		row(test_read__seek_that_a_layer_refuses_is_an_error),
+		row(test_read__descriptor_0_is_read_like_any_other),
 		row(test_read__punched_blocks_are_holes),
 	};
 

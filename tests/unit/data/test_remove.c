@@ -287,6 +287,20 @@ static void test_remove__name_of_another_type_than_the_kernel_knows_stays(void *
 	assert_int_equal(work_entries(d), 0);
 }
 
+static void test_remove__read_only_mount_refuses(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/dir/f", "text");
+	tree_put_dir(d, "lower/dir/sub");
+	tree_mount(d, "ro");
+	assert_int_equal(unlink_in(d, "dir", "f"), -EROFS);
+	assert_int_equal(unlink_in(d, "dir", "none"), -EROFS);
+	assert_int_equal(remove_dir(d->t, tree_get(d, "dir"), "sub"), -EROFS);
+	tree_expect_names(d, "dir", "f sub");
+	tree_expect_text(d, "dir/f", "text");
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -303,6 +317,7 @@ int main(void)
 		row(test_remove__upper_directory_with_whiteouts_in_it_goes),
 		row(test_remove__name_of_another_type_than_the_kernel_knows_stays),
 		row(test_remove__many_whiteouts_share_one_inode),
+		row(test_remove__read_only_mount_refuses),
 		row(test_remove__named_whiteouts_hide_as_well),
 	};
 

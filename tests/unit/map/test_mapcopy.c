@@ -247,6 +247,9 @@ static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void 
 		bytes = mapfile_log_bytes(mf);
 		assert_int_equal(mapfile_own_zeros(mf, id, 8, 2), 0);
 		assert_int_equal(mapfile_own_zeros(mf, id, 20, 1), 0);
+		/* No file has so many. */
+		assert_int_equal(mapfile_own_zeros(mf, id, FORMAT_BLK_END, 1), -EFBIG);
+		assert_int_equal(mapfile_own_zeros(mf, id, 0, FORMAT_BLK_END + 1), -EFBIG);
 		/* The file alone speaks there. */
 		assert_int_equal(mapfile_own_zeros(mf, id, MIB / BLK_BYTES, 5), 0);
 		assert_int_equal(mapfile_log_bytes(mf), bytes);

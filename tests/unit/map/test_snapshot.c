@@ -207,6 +207,49 @@ static void test_snapshot__hostile_headers_are_refused_cheaply(void **state)
 	assert_int_equal(load_with(FIELD(snapshot_sum), 0), -EUCLEAN);
 }
 
+/* Before anything else of the file is read. */
+static void test_snapshot__header_says_which_rule_it_breaks(void **state)
+{
+	static const char ids[] = "file ids out of range";
+	static const struct {
+		size_t off;
+		uint64_t value;
+		const char *why;
+	} rows[] = {
+		{ FIELD(uuid), 0, "uuid or generation is 0" },
+		{ FIELD(generation), 0, "uuid or generation is 0" },
+		{ FIELD(next_id), 0, ids },
+		{ FIELD(next_id), FORMAT_ID_END + 1, ids },
+		{ FIELD(next_id), 19, ids },
+		{ FIELD(lost_first), 21, ids },
+		{ FIELD(lost_end), 9, ids },
+		{ FIELD(snapshot_len), 33, "snapshot length" },
+		{ FIELD(snapshot_len), FORMAT_SIZE_MAX, "snapshot length" },
+	};
+	const struct format_map_header whole = { .version = FORMAT_MAP_VERSION,
+						 .header_len = sizeof(whole),
+						 .uuid = 1,
+						 .generation = 1,
+						 .next_id = 20,
+						 .lost_first = 10,
+						 .lost_end = 20 };
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		struct format_map_header h = whole, got;
+		uint8_t bytes[sizeof(h)];
+		const char *why = NULL;
+
+		snapshot_header_encode(&h, bytes);
+		assert_int_equal(snapshot_header_decode(bytes, sizeof(bytes), &got, &why), 0);
+		memcpy((uint8_t *)&h + rows[k].off, &rows[k].value, sizeof(rows[k].value));
+		snapshot_header_encode(&h, bytes);
+		assert_int_equal(snapshot_header_decode(bytes, sizeof(bytes), &got, &why),
+				 -EUCLEAN);
+		assert_string_equal(why, rows[k].why);
+	}
+}
+
 static void test_snapshot__file_is_a_copy_unless_number_and_birth_time_are_its_own(void **state)
 {
 	const struct buf nothing = { 0 };
@@ -272,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_snapshot__keeps_present_and_committed_state_apart),
 		cmocka_unit_test(test_snapshot__whole_file_is_one_record_however_large),
 		cmocka_unit_test(test_snapshot__hostile_headers_are_refused_cheaply),
+		cmocka_unit_test(test_snapshot__header_says_which_rule_it_breaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define KEY	       7
 #define SLOTS_AT_LEAST 500 /* threads of the server, generously */
@@ -313,6 +314,32 @@ static void test_intent_log__intent_is_left_until_a_request_of_this_server_takes
 	intent_log_end(n);
 }
 
+/* Of an area with no room behind it. */
+static void test_intent_log__nothing_behind_the_last_slot_is_looked_at(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE),
+		     len = (intent_log_area_bytes() + page - 1) / page * page;
+	char *mem =
+		mmap(NULL, len + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *top = mem + len - intent_log_area_bytes();
+	unsigned n = 0;
+
+	(void)state;
+	assert_true(mem != MAP_FAILED);
+	assert_int_equal(mprotect(mem + len, page, PROT_NONE), 0);
+	intent_log_use_area(top);
+	for (; begin(KEY, n, false); n++)
+		intent_log_about((struct intent_object){ .node = 5 }, INTENT_NOTHING);
+	assert_int_equal(standing(KEY), n);
+	intent_log_forget_setid(KEY, n, (struct intent_object){ .node = 5 });
+	intent_log_use_area(top);
+	assert_true(begin(KEY, n - 1, true)->is_begun);
+	intent_log_drop(KEY);
+	assert_int_equal(standing(KEY), 0);
+	fresh_area();
+	munmap(mem, len + page);
+}
+
 static struct intent *begin_setid(uint64_t key, uint64_t unique, uint32_t node, uint64_t upper_ino)
 {
 	struct intent *n = intent_log_begin(
@@ -359,6 +386,7 @@ int main(void)
 		cmocka_unit_test(test_intent_log__set_id_writes_are_counted_while_they_stand),
 		cmocka_unit_test(
 			test_intent_log__intent_is_left_until_a_request_of_this_server_takes_it_up),
+		cmocka_unit_test(test_intent_log__nothing_behind_the_last_slot_is_looked_at),
 		cmocka_unit_test(test_intent_log__bits_to_be_put_back_are_forgotten_of_one_file),
 		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),
 		cmocka_unit_test(
