@@ -290,8 +290,6 @@ static int map_create(struct mapfile *mf, uint64_t epoch) REQUIRES(mf->lock)
 	if (r < 0)
 		return poison(mf, "sync of the layer", r);
 	mf->is_dir_dirty = !first_waits(mf) && !is_volatile(mf);
-	if (!mf->is_dir_dirty)
-		mf->durable_lsn = mf->lsn;
 	INVARIANTS(mapfile_check_invariants(mf));
 	return 0;
 }
