@@ -439,6 +439,39 @@ static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
 	intent_log_end(intent_log_current());
 }
 
+static struct intent *begin_on(enum intent_kind kind)
+{
+	return intent_log_begin(&(struct intent_request){ .key = KEY, .unique = 11, .kind = kind });
+}
+
+static void test_attr__attribute_that_was_there_is_there_again(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct intent *n;
+	struct inode *i;
+
+	use_new_area();
+	tree_put_text(d, "upper/u", "upper");
+	tree_mount(d, "volatile");
+	i = tree_get(d, "u");
+	assert_int_equal(attr_setxattr(d->t, i, "user.x", "value", 5, 0), 0);
+	n = begin_on(INTENT_SETXATTR);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	intent_log_end(n);
+	n = begin_on(INTENT_REMOVEXATTR);
+	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	intent_log_end(n);
+	/* Another value is not ours. */
+	n = begin_on(INTENT_SETXATTR);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	intent_log_end(n);
+	tree_forget(d, i);
+}
+
 /* Another program may change the upper's file, of which no request tells. */
 static void test_attr__set_id_bits_come_back_onto_no_other_mode(void **state)
 {
@@ -511,6 +544,7 @@ int main(void)
 		row(test_attr__what_was_put_back_is_not_put_back_again),
 		row(test_attr__no_capability_comes_back_beside_another_change),
 		row(test_attr__a_failed_write_costs_no_set_id_bits),
+		row(test_attr__attribute_that_was_there_is_there_again),
 		row(test_attr__set_id_bits_come_back_onto_no_other_mode),
 		row(test_attr__descriptor_0_is_closed_like_any_other),
 	};

@@ -755,35 +755,6 @@ static void test_replay__attributes(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_replay__attribute_that_was_there_is_there_again(void **state)
-{
-	struct tree_dirs *d = fresh_layers();
-	struct intent *n;
-	struct inode *i;
-
-	(void)state;
-	intent_log_use_area(area);
-	tree_mount(d, "volatile");
-	i = tree_get(d, "u");
-	assert_int_equal(attr_setxattr(d->t, i, "user.x", "value", 5, 0), 0);
-	n = begin_on(INTENT_SETXATTR, false);
-	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
-	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
-	intent_log_end(n);
-	n = begin_on(INTENT_REMOVEXATTR, false);
-	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
-	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
-	intent_log_end(n);
-	/* Another value is not ours. */
-	n = begin_on(INTENT_SETXATTR, false);
-	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
-	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
-	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
-	intent_log_end(n);
-	tree_forget(d, i);
-	drop_layers(d);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -794,7 +765,6 @@ int main(void)
 		cmocka_unit_test(test_replay__renames_of_directories),
 		cmocka_unit_test(test_replay__exchanges),
 		cmocka_unit_test(test_replay__attributes),
-		cmocka_unit_test(test_replay__attribute_that_was_there_is_there_again),
 	};
 
 	/* Thousands of small trees: in memory, if that can hold them. */
