@@ -9,6 +9,8 @@
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <pthread.h>
+#include <sys/syscall.h>
 
 #define BIG 50000
 
@@ -312,6 +314,60 @@ static void test_rename__old_name_goes_where_whiteouts_are_files(void **state)
 	tree_expect_text(d, "g", "text");
 }
 
+#ifdef SYS_newfstatat
+
+/* From now on stat(2) of a name fails in this thread, but not that of a descriptor. */
+static int deny_stat(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_newfstatat, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, AT_EMPTY_PATH, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0 ? -errno : 0;
+}
+
+static void *rename_new_to_dir(void *arg)
+{
+	struct union_fs *t = arg;
+	const int r = deny_stat() ?: rename_entry(t, t->root, "new", t->root, "dir", 0);
+
+	return (void *)(intptr_t)r;
+}
+
+/* It must know what it is to remove there. */
+static void test_rename__exchange_whose_rest_nobody_may_look_at_is_taken_back(void **state)
+{
+	struct tree_dirs *d = *state;
+	pthread_t thread;
+	void *r;
+
+	tree_put_text(d, "lower/dir/old", "");
+	tree_mount(d, "volatile");
+	tree_get(d, "dir/old");
+	assert_int_equal(remove_file(d->t, tree_get(d, "dir"), "old"), 0);
+	tree_make(d, "", "new", S_IFDIR | 0755);
+	tree_make(d, "new", "f", S_IFREG | 0644);
+	assert_int_equal(pthread_create(&thread, NULL, rename_new_to_dir, d->t), 0);
+	assert_int_equal(pthread_join(thread, &r), 0);
+	assert_int_equal((intptr_t)r, -EIO);
+	tree_expect_names(d, "", "dir new");
+	tree_expect_names(d, "dir", "");
+	tree_expect_names(d, "new", "f");
+	assert_int_equal(move(d, "new", "dir", 0), 0);
+	tree_expect_names(d, "", "dir");
+	tree_expect_names(d, "dir", "f");
+}
+
+#endif
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -331,6 +387,9 @@ int main(void)
 		row(test_rename__new_directory_moves_with_partial_files_in_it),
 		row(test_rename__directory_over_a_removed_one_shows_nothing_of_it),
 		row(test_rename__directory_over_one_that_is_not_empty_is_refused),
+#ifdef SYS_newfstatat
+		row(test_rename__exchange_whose_rest_nobody_may_look_at_is_taken_back),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
