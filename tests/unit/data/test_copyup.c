@@ -5,6 +5,7 @@
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/remove.h"
+#include "veneer/layer/mode_xattr.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
@@ -205,6 +206,50 @@ static void test_copyup__links_and_special_files_are_made_again(void **state)
 	assert_int_equal(fstatat(d->s.fd, "upper/null", &st, 0), 0);
 	assert_int_equal(st.st_rdev, makedev(1, 3));
 	assert_int_equal(st.st_mode & 07777, 0606);
+}
+
+static void expect_stored(struct tree_dirs *d, const char *name, const char *want)
+{
+	char path[PATH_MAX + 64], value[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/upper/%s", d->s.path, name);
+	n = getxattr(path, mode_xattr_for_option(2), value, sizeof(value) - 1);
+	assert_true(n > 0);
+	value[n] = '\0';
+	assert_string_equal(value, want);
+}
+
+/* As for a server that may not chown. */
+static void
+test_copyup__owner_and_mode_are_stored_in_an_attribute_if_that_is_asked_for(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct stat st;
+
+	tree_put_text(d, "lower/dir/f", "text");
+	assert_int_equal(fchownat(d->s.fd, "lower/dir", 7, 8, 0), 0);
+	assert_int_equal(fchmodat(d->s.fd, "lower/dir", 03770, 0), 0);
+	assert_int_equal(fchownat(d->s.fd, "lower/dir/f", 5, 6, 0), 0);
+	assert_int_equal(fchmodat(d->s.fd, "lower/dir/f", 06711, 0), 0);
+	tree_mount(d, "volatile,xattr_permissions=2");
+	copy_up(d, "dir/f");
+	expect_stored(d, "dir", "7:8:3770:dir");
+	expect_stored(d, "dir/f", "5:6:6711:file");
+	assert_int_equal(fstatat(d->s.fd, "upper/dir/f", &st, 0), 0);
+	assert_int_equal(st.st_uid, geteuid());
+	assert_int_equal(st.st_mode & 07777, 0755);
+	for (unsigned round = 0; round < 2; round++) {
+		st = tree_stat(d, "dir/f");
+		assert_int_equal(st.st_uid, 5);
+		assert_int_equal(st.st_gid, 6);
+		assert_int_equal(st.st_mode & 07777, 06711);
+		st = tree_stat(d, "dir");
+		assert_int_equal(st.st_uid, 7);
+		assert_int_equal(st.st_mode & 07777, 03770);
+		tree_unmount(d);
+		tree_mount(d, "volatile,xattr_permissions=2");
+	}
 }
 
 static void test_copyup__longest_symlink_keeps_all_of_its_target(void **state)
@@ -431,6 +476,7 @@ int main(void)
 		row(test_copyup__small_file_goes_up_with_its_first_write),
 		row(test_copyup__directories_of_a_path_come_first_and_keep_their_times),
 		row(test_copyup__links_and_special_files_are_made_again),
+		row(test_copyup__owner_and_mode_are_stored_in_an_attribute_if_that_is_asked_for),
 		row(test_copyup__longest_symlink_keeps_all_of_its_target),
 		row(test_copyup__attributes_of_unions_stay_behind),
 		row(test_copyup__unlinked_file_gets_no_name),
