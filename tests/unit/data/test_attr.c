@@ -7,11 +7,14 @@
 #include "veneer/data/remove.h"
 #include "veneer/data/replay.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/mode_relax.h"
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define BIG 50000
 
@@ -439,6 +442,54 @@ static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
 	intent_log_end(intent_log_current());
 }
 
+struct relaxed {
+	struct union_fs *t;
+	struct inode *i;
+	int fd, r;
+};
+
+/* As a server that permissions bind, in the middle of another request on the directory. */
+static void *chmod_relaxed(void *arg)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+	struct relaxed *x = arg;
+	struct mode_relax *relax;
+
+	x->r = -EPERM;
+	if (syscall(SYS_capget, &head, caps) < 0)
+		return NULL;
+	caps[0].effective &= ~(1u << CAP_DAC_OVERRIDE);
+	if (syscall(SYS_capset, &head, caps) < 0)
+		return NULL;
+	relax = mode_relax_begin(x->fd, "");
+	x->r = relax ? attr_chmod(x->t, x->i, 0550) : -ENOENT;
+	mode_relax_end(relax);
+	return NULL;
+}
+
+static void test_attr__mode_of_a_directory_that_is_opened_for_a_moment_lasts(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct relaxed x;
+	pthread_t thread;
+	struct stat st;
+
+	tree_put_dir(d, "upper/dir");
+	assert_int_equal(fchmodat(d->s.fd, "upper/dir", 0110, 0), 0);
+	tree_mount(d, "volatile");
+	x = (struct relaxed){ .t = d->t, .i = tree_get(d, "dir") };
+	x.fd = openat(d->s.fd, "upper/dir", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	assert_true(x.fd >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, chmod_relaxed, &x), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(x.r, 0);
+	assert_int_equal(fstatat(d->s.fd, "upper/dir", &st, 0), 0);
+	assert_int_equal(st.st_mode & 07777, 0550);
+	close(x.fd);
+	tree_forget(d, x.i);
+}
+
 static struct intent *begin_on(enum intent_kind kind)
 {
 	return intent_log_begin(&(struct intent_request){ .key = KEY, .unique = 11, .kind = kind });
@@ -544,6 +595,7 @@ int main(void)
 		row(test_attr__what_was_put_back_is_not_put_back_again),
 		row(test_attr__no_capability_comes_back_beside_another_change),
 		row(test_attr__a_failed_write_costs_no_set_id_bits),
+		row(test_attr__mode_of_a_directory_that_is_opened_for_a_moment_lasts),
 		row(test_attr__attribute_that_was_there_is_there_again),
 		row(test_attr__set_id_bits_come_back_onto_no_other_mode),
 		row(test_attr__descriptor_0_is_closed_like_any_other),

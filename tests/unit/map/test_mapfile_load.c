@@ -259,6 +259,22 @@ static void test_mapfile_load__no_memory_changes_nothing(void **state)
 	mapfile_close(mf);
 }
 
+static void test_mapfile_load__map_without_a_number_left_takes_no_more_files(void **state)
+{
+	struct mapfile *mf = maps_open_rw(*state);
+	file_id_t id = maps_new_file(mf, MIB), other = 0;
+
+	mf->now.table.next_id = FORMAT_ID_END;
+	assert_int_equal(mapfile_file_new(mf, MIB, &other), -ENOSPC);
+	assert_int_equal(other, 0);
+	assert_int_equal(mapfile_count(mf), 1);
+	assert_int_equal(mapfile_own(mf, id, 1, 1), 0);
+	mapfile_close(mf);
+	mf = maps_open_rw(*state);
+	assert_true(maps_is_own(mf, id, 1));
+	mapfile_close(mf);
+}
+
 #define T(name) \
 	cmocka_unit_test_setup_teardown(test_mapfile_load__##name, maps_setup, maps_teardown)
 int main(void)
@@ -267,6 +283,7 @@ int main(void)
 		T(longer_file_than_a_writer_leaves_is_damage),
 		T(reader_refuses_a_map_that_grows_too_long),
 		T(full_map_takes_no_more_blocks),
+		T(map_without_a_number_left_takes_no_more_files),
 		T(long_and_busy_life_stays_readable),
 		T(no_memory_changes_nothing),
 	};

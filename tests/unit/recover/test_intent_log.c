@@ -314,6 +314,40 @@ static void test_intent_log__intent_is_left_until_a_request_of_this_server_takes
 	intent_log_end(n);
 }
 
+static struct intent *begin_kind(enum intent_kind kind, uint64_t unique)
+{
+	struct intent *n = intent_log_begin(
+		&(struct intent_request){ .key = KEY, .unique = unique, .kind = kind });
+
+	assert_non_null(n);
+	intent_log_mark(n);
+	return n;
+}
+
+static void test_intent_log__only_what_the_dead_left_is_dropped(void **state)
+{
+	void *mem = fresh_area();
+
+	(void)state;
+	begin_kind(INTENT_CREATE, 11);
+	begin_kind(INTENT_RENAME, 12);
+	intent_log_use_area(mem);
+	begin_kind(INTENT_CREATE, 13);
+	begin_kind(INTENT_RENAME, 14);
+	assert_int_equal(standing(KEY), 4);
+	intent_log_drop_left(KEY + 1);
+	intent_log_drop_old(KEY + 1);
+	assert_int_equal(standing(KEY), 4);
+	intent_log_drop_left(KEY);
+	assert_int_equal(standing(KEY), 3);
+	assert_true(begin(KEY, 12, true)->is_begun);
+	intent_log_use_area(mem);
+	begin_kind(INTENT_RENAME, 15);
+	intent_log_drop_old(KEY);
+	assert_int_equal(standing(KEY), 1);
+	assert_true(begin(KEY, 15, true)->is_begun);
+}
+
 /* Of an area with no room behind it. */
 static void test_intent_log__nothing_behind_the_last_slot_is_looked_at(void **state)
 {
@@ -386,6 +420,7 @@ int main(void)
 		cmocka_unit_test(test_intent_log__set_id_writes_are_counted_while_they_stand),
 		cmocka_unit_test(
 			test_intent_log__intent_is_left_until_a_request_of_this_server_takes_it_up),
+		cmocka_unit_test(test_intent_log__only_what_the_dead_left_is_dropped),
 		cmocka_unit_test(test_intent_log__nothing_behind_the_last_slot_is_looked_at),
 		cmocka_unit_test(test_intent_log__bits_to_be_put_back_are_forgotten_of_one_file),
 		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),

@@ -60,6 +60,26 @@ static void test_supervisor_state__is_full_at_its_bound_and_not_before(void **st
 	assert_int_equal(place, 5);
 }
 
+/* As one that could not be had. */
+static void test_supervisor_state__place_behind_the_last_is_none(void **state)
+{
+	static const uint32_t places[] = { SUPERVISOR_STATE_MOUNTS_MAX, UINT32_MAX };
+	struct supervisor_state *l;
+	char want[4096];
+
+	(void)state;
+	memset(want, 'x', sizeof(want));
+	assert_int_equal(supervisor_state_new(sizeof(want), &l), 0);
+	memcpy(supervisor_state_extra(l), want, sizeof(want));
+	for (size_t k = 0; k < sizeof(places) / sizeof(*places); k++) {
+		supervisor_state_note_cost(l, places[k], 7);
+		supervisor_state_drop(l, places[k]);
+		assert_int_equal(supervisor_state_cost(l, places[k]), 0);
+		assert_null(supervisor_state_activity(l, places[k]));
+	}
+	assert_memory_equal(supervisor_state_extra(l), want, sizeof(want));
+}
+
 static void test_supervisor_state__more_than_there_is_memory_for_is_an_error(void **state)
 {
 	struct supervisor_state *l = NULL;
@@ -228,6 +248,7 @@ int main(void)
 		cmocka_unit_test(
 			test_supervisor_state__keeps_what_was_put_and_forgets_what_was_dropped),
 		cmocka_unit_test(test_supervisor_state__is_full_at_its_bound_and_not_before),
+		cmocka_unit_test(test_supervisor_state__place_behind_the_last_is_none),
 		cmocka_unit_test(test_supervisor_state__more_than_there_is_memory_for_is_an_error),
 		cmocka_unit_test(test_supervisor_state__what_a_dead_process_wrote_is_there),
 		cmocka_unit_test(test_supervisor_state__mounts_are_handed_to_one_only),
