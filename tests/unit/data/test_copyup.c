@@ -4,6 +4,7 @@
 #include "data/partial_mark.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/read.h"
 #include "veneer/data/remove.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/union/lookup.h"
@@ -206,6 +207,33 @@ static void test_copyup__links_and_special_files_are_made_again(void **state)
 	assert_int_equal(fstatat(d->s.fd, "upper/null", &st, 0), 0);
 	assert_int_equal(st.st_rdev, makedev(1, 3));
 	assert_int_equal(st.st_mode & 07777, 0606);
+}
+
+/* Of a server that was started without its standard input. */
+static void test_copyup__lower_file_at_descriptor_0_is_copied(void **state)
+{
+	const int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BIG, 1), p[10];
+	struct inode *i;
+	int r;
+
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	close(STDIN_FILENO);
+	read_file(d->t, i, p, sizeof(p), 0);
+	r = copyup_inode(d->t, i, NULL);
+	tree_forget(d, i);
+	tree_unmount(d);
+	if (kept >= 0) {
+		dup2(kept, STDIN_FILENO);
+		close(kept);
+	}
+	assert_int_equal(r, 0);
+	assert_true(tree_is_partial(d, "upper/f"));
+	tree_mount(d, "volatile");
+	tree_expect(d, "f", data, BIG);
+	free(data);
 }
 
 static void expect_stored(struct tree_dirs *d, const char *name, const char *want)
@@ -476,6 +504,7 @@ int main(void)
 		row(test_copyup__small_file_goes_up_with_its_first_write),
 		row(test_copyup__directories_of_a_path_come_first_and_keep_their_times),
 		row(test_copyup__links_and_special_files_are_made_again),
+		row(test_copyup__lower_file_at_descriptor_0_is_copied),
 		row(test_copyup__owner_and_mode_are_stored_in_an_attribute_if_that_is_asked_for),
 		row(test_copyup__longest_symlink_keeps_all_of_its_target),
 		row(test_copyup__attributes_of_unions_stay_behind),

@@ -644,6 +644,30 @@ static void test_mapfile_sync__map_made_ahead_that_nobody_needs_goes(void **stat
 	assert_int_equal(maps_size(l), -1);
 }
 
+/* Elsewhere the commit of the name waits for the bytes. */
+static void
+test_mapfile_sync__name_of_the_first_map_is_synced_where_extents_prove_nothing(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+
+	maps_new_file(mf, MIB);
+	assert_false(mf->is_dir_dirty);
+	mapfile_close(mf);
+	assert_int_equal(unlinkat(l->root, MAPFILE_NAME, 0), 0);
+	mf = maps_open(l, MAPFILE_TRUE_EXTENTS, NULL);
+	maps_new_file(mf, MIB);
+	assert_true(mf->is_dir_dirty);
+	assert_int_equal(mapfile_sync_flush(mf), 0);
+	assert_false(mf->is_dir_dirty);
+	mapfile_close(mf);
+	assert_int_equal(unlinkat(l->root, MAPFILE_NAME, 0), 0);
+	mf = maps_open(l, MAPFILE_TRUE_EXTENTS | MAPFILE_VOLATILE, NULL);
+	maps_new_file(mf, MIB);
+	assert_false(mf->is_dir_dirty);
+	mapfile_close(mf);
+}
+
 struct denied_map {
 	struct mapfile *mf;
 	file_id_t id;
@@ -714,6 +738,7 @@ int main(void)
 		T(what_a_killed_server_forgot_stays_for_a_while),
 		T(a_file_entered_again_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
+		T(name_of_the_first_map_is_synced_where_extents_prove_nothing),
 		T(session_without_a_random_number_does_not_begin),
 		T(checkpoint_without_a_descriptor_leaves_the_old_log),
 		T(reader_follows_appends_and_checkpoints),

@@ -314,6 +314,25 @@ static void test_intent_log__intent_is_left_until_a_request_of_this_server_takes
 	intent_log_end(n);
 }
 
+static void test_intent_log__another_attempt_of_a_thread_has_the_same_slot(void **state)
+{
+	struct intent *n, *other;
+
+	(void)state;
+	fresh_area();
+	n = begin(KEY, 11, false);
+	assert_non_null(n);
+	assert_ptr_equal(begin(KEY, 11, false), n);
+	assert_ptr_equal(intent_log_current(), n);
+	other = begin(KEY + 1, 11, false);
+	assert_ptr_not_equal(other, n);
+	assert_ptr_not_equal(begin(KEY + 1, 12, false), other);
+	n = intent_log_current();
+	assert_ptr_not_equal(intent_log_begin(&(struct intent_request){
+				     .key = KEY + 1, .unique = 12, .kind = INTENT_SETXATTR }),
+			     n);
+}
+
 static struct intent *begin_kind(enum intent_kind kind, uint64_t unique)
 {
 	struct intent *n = intent_log_begin(
@@ -421,6 +440,7 @@ int main(void)
 		cmocka_unit_test(
 			test_intent_log__intent_is_left_until_a_request_of_this_server_takes_it_up),
 		cmocka_unit_test(test_intent_log__only_what_the_dead_left_is_dropped),
+		cmocka_unit_test(test_intent_log__another_attempt_of_a_thread_has_the_same_slot),
 		cmocka_unit_test(test_intent_log__nothing_behind_the_last_slot_is_looked_at),
 		cmocka_unit_test(test_intent_log__bits_to_be_put_back_are_forgotten_of_one_file),
 		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),
