@@ -9,6 +9,7 @@
 
 #include <linux/falloc.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 
 #define BYTES ((size_t)2 * CHUNK_BYTES + 5000)
 
@@ -198,6 +199,34 @@ static void test_copy_range__two_files_into_each_other_do_not_wait_for_ever(void
 	free(p.want);
 }
 
+static int copy_some(void *arg)
+{
+	struct pair *p = arg;
+
+	return (int)copy_range(p->d->t, p->from, 1, p->to, 1, 1000);
+}
+
+/* Others tell only that the two files cannot be copied so. */
+static void test_copy_range__errors_of_the_disk_are_told(void **state)
+{
+	static const int told[] = { ENOSPC, EDQUOT, EIO, EFBIG }, other[] = { EXDEV, EOPNOTSUPP };
+	struct pair p = { .d = *state };
+
+	free(tree_put_pattern(p.d, "upper/from", BYTES, 1));
+	tree_put_text(p.d, "upper/to", "");
+	tree_mount(p.d, "volatile");
+	p.from = tree_get(p.d, "from");
+	p.to = tree_get(p.d, "to");
+	for (size_t k = 0; k < sizeof(told) / sizeof(*told); k++)
+		assert_int_equal(scratch_run_denied(SYS_copy_file_range, told[k], copy_some, &p),
+				 -told[k]);
+	for (size_t k = 0; k < sizeof(other) / sizeof(*other); k++)
+		assert_int_equal(scratch_run_denied(SYS_copy_file_range, other[k], copy_some, &p),
+				 1000);
+	tree_forget(p.d, p.from);
+	tree_forget(p.d, p.to);
+}
+
 /* Or what is copied between ordinary files would soon take all of it. */
 static void test_copy_range__room_that_was_claimed_is_given_back(void **state)
 {
@@ -232,6 +261,7 @@ int main(void)
 		row(test_copy_range__within_one_file),
 		row(test_copy_range__parts_of_one_file_that_overlap_are_refused),
 		row(test_copy_range__two_files_into_each_other_do_not_wait_for_ever),
+		row(test_copy_range__errors_of_the_disk_are_told),
 		row(test_copy_range__room_that_was_claimed_is_given_back),
 	};
 

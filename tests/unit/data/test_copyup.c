@@ -10,6 +10,7 @@
 #include "veneer/union/lookup.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
@@ -381,6 +382,38 @@ struct one_inode {
 	struct inode *i;
 };
 
+static void *fix_mark_as_bound(void *arg)
+{
+	const struct one_inode *o = arg;
+
+	return (void *)(intptr_t)(scratch_be_bound() < 0 ? -EPERM
+							 : partial_mark_fix(o->t, o->i, NULL));
+}
+
+static void test_copyup__origin_is_written_also_where_the_owner_may_not_read(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct one_inode o;
+	char path[PATH_MAX + 64];
+	ssize_t before;
+	pthread_t thread;
+	void *r;
+
+	free(tree_put_pattern(d, "lower/a/f", BIG, 1));
+	tree_mount(d, "volatile");
+	o = (struct one_inode){ d->t, tree_get(d, "a/f") };
+	assert_int_equal(copyup_inode(o.t, o.i, NULL), 0);
+	snprintf(path, sizeof(path), "%s/upper/a/f", d->s.path);
+	before = getxattr(path, "user.veneer.partial", NULL, 0);
+	assert_int_equal(chmod(path, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, fix_mark_as_bound, &o), 0);
+	assert_int_equal(pthread_join(thread, &r), 0);
+	assert_int_equal((intptr_t)r, 0);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(getxattr(path, "user.veneer.partial", NULL, 0), before + 3);
+	tree_forget(d, o.i);
+}
+
 static int copy_it_up(void *arg)
 {
 	const struct one_inode *o = arg;
@@ -511,6 +544,7 @@ int main(void)
 		row(test_copyup__unlinked_file_gets_no_name),
 		row(test_copyup__all_names_of_a_lower_hard_link_come_along),
 		row(test_copyup__origin_is_written_once),
+		row(test_copyup__origin_is_written_also_where_the_owner_may_not_read),
 		row(test_copyup__times_that_cannot_be_set_are_an_error),
 		row(test_copyup__size_that_cannot_be_set_is_an_error),
 		row(test_copyup__file_at_the_limit_needs_room_for_all_of_it),

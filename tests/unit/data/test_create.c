@@ -144,6 +144,28 @@ static void test_create__over_a_whiteout_takes_its_place(void **state)
 	tree_expect_names(d, "", "a b");
 }
 
+/* The longest that a whiteout of this kind can hide. */
+static void test_create__longest_hidden_name_is_seen_again(void **state)
+{
+	char name[NAME_MAX + 1], rel[NAME_MAX + 16];
+	const size_t len = NAME_MAX - strlen(".wh.");
+	struct tree_dirs *d = *state;
+
+	memset(name, 'n', len);
+	name[len] = '\0';
+	snprintf(rel, sizeof(rel), "lower/%s", name);
+	tree_put_text(d, rel, "old");
+	snprintf(rel, sizeof(rel), "upper/.wh.%s", name);
+	tree_put_text(d, rel, "");
+	tree_mount(d, "volatile");
+	assert_null(tree_look(d, name));
+	assert_int_equal(make_mode(d, name, S_IFREG | 0644), 0);
+	assert_false(tree_is_there(d, rel));
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect_text(d, name, "");
+}
+
 static void test_create__directory_over_a_removed_one_shows_nothing_of_it(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -423,6 +445,7 @@ int main(void)
 		row(test_create__umask_owner_and_set_group_id_are_as_by_the_kernel),
 		row(test_create__each_change_of_the_directory_counts_for_the_next_entry),
 		row(test_create__over_a_whiteout_takes_its_place),
+		row(test_create__longest_hidden_name_is_seen_again),
 		row(test_create__directory_over_a_removed_one_shows_nothing_of_it),
 		row(test_create__read_only_mount_refuses),
 		row(test_create__link_to_a_partial_file_shows_the_same_bytes),

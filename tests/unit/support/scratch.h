@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -108,6 +110,18 @@ static inline int scratch_run_denied(int syscall_nr, int error, int (*run)(void 
 	if (pthread_create(&thread, NULL, scratch_denied_thread, &d) == 0)
 		pthread_join(thread, NULL);
 	return d.r;
+}
+
+/* From now on permissions bind this thread, as they bind an ordinary user. */
+static inline int scratch_be_bound(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+
+	if (syscall(SYS_capget, &head, caps) < 0)
+		return -1;
+	caps[0].effective &= ~(1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+	return (int)syscall(SYS_capset, &head, caps);
 }
 
 /* Run this test program again with one argument, where nothing is decided yet that is decided
