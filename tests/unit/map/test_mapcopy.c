@@ -229,6 +229,23 @@ static void test_mapcopy__volatile_map_waits_for_no_zeros(void **state)
 	mapfile_close(mf);
 }
 
+static void test_mapcopy__last_block_that_a_file_can_have_becomes_own_and_zeros(void **state)
+{
+	struct mapfile *mf = maps_open(*state, MAPFILE_ORDERED, NULL);
+	file_id_t id = maps_new_file(mf, FORMAT_SIZE_MAX),
+		  other = maps_new_file(mf, FORMAT_SIZE_MAX);
+	const blk_t last = FORMAT_BLK_END - 1;
+
+	assert_false(maps_is_own(mf, id, last));
+	assert_int_equal(mapfile_own_zeros(mf, id, last, 1), 0);
+	assert_true(maps_is_own(mf, id, last));
+	assert_int_equal(mapfile_own(mf, other, last, 1), 0);
+	assert_true(maps_is_own(mf, other, last));
+	assert_int_equal(mapfile_own_zeros(mf, id, last, 2), -EFBIG);
+	assert_int_equal(mapfile_own(mf, other, last, 2), -EFBIG);
+	mapfile_close(mf);
+}
+
 static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -337,6 +354,7 @@ int main(void)
 		T(file_that_lacks_synced_blocks_is_damaged),
 		T(synced_blocks_that_become_zeros_are_not_lost),
 		T(volatile_map_waits_for_no_zeros),
+		T(last_block_that_a_file_can_have_becomes_own_and_zeros),
 		T(zeros_are_recorded_once_and_outlive_a_checkpoint),
 		T(zeros_in_place_of_what_was_not_synced_wait_for_the_commit),
 		T(map_that_its_group_may_write_does_not_become_everybodys),
