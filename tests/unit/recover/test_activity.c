@@ -661,9 +661,37 @@ static void test_activity__a_crash_over_a_call_that_does_not_end_is_stuck(void *
 	assert_false(is_stuck_for_nobody(&r));
 }
 
+static void *begin_something(void *arg)
+{
+	struct shared *s = arg;
+	struct activity *before = activity_begin(&s->a);
+	stack_t now;
+	const bool has_stack = sigaltstack(NULL, &now) == 0 && !(now.ss_flags & SS_DISABLE);
+
+	activity_end(before);
+	return has_stack ? s : NULL;
+}
+
+/* A thread whose own one is full could not note what ends it. */
+static void test_activity__each_thread_has_a_stack_for_its_signals(void **state)
+{
+	struct shared *s = fresh();
+	pthread_t thread;
+	void *r;
+
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		assert_int_equal(pthread_create(&thread, NULL, begin_something, s), 0);
+		assert_int_equal(pthread_join(thread, &r), 0);
+		assert_ptr_equal(r, s);
+	}
+	munmap(s, sizeof(*s));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_activity__each_thread_has_a_stack_for_its_signals),
 		cmocka_unit_test(test_activity__what_a_thread_was_at_is_blamed),
 		cmocka_unit_test(test_activity__the_innermost_is_blamed),
 		cmocka_unit_test(
