@@ -228,7 +228,8 @@ class Runner:
                               stderr=subprocess.DEVNULL, env=os.environ | env).returncode == 0
 
     def _passes(self, program: Path, limit_s: float) -> bool:
-        """A mutant may signal any process and leave mounts: it has processes, mounts and a /tmp of its own."""
+        """A mutant may signal any process, or the group it is in, and leave mounts: it has a session, processes, mounts
+        and a /tmp of its own."""
         shutil.rmtree(self._tmp, ignore_errors=True)
         self._tmp.mkdir(parents=True)
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -238,7 +239,7 @@ class Runner:
                    self._tmp, self._tree, program]
         try:
             return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, timeout=limit_s,
+                                  stderr=subprocess.DEVNULL, timeout=limit_s, start_new_session=True,
                                   env=os.environ | {"TMPDIR": str(self._tmp)}).returncode == 0
         except subprocess.TimeoutExpired:
             return False

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which mutants contrib/mutate.py makes of a file, its sample, its results and its table."""
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,3 +94,22 @@ def test_table_counts_by_directory_and_excuses_what_has_a_reason():
 def test_each_reason_is_of_a_mutant():
     reasons = mutate.Reasons((TOP / mutate.REASONS).read_text())
     assert reasons.without_mutant(mutate.mutants_in(TOP, list(mutate.TESTS))) == []
+
+
+def test_program_that_kills_its_group_ends_alone():
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    if subprocess.run(["unshare", *user, "--mount", "--pid", "--fork", "--mount-proc", "true"],
+                      stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("no namespaces")
+    # Not in /tmp, which each program gets anew.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        work = Path(name)
+        (work / "tree").mkdir()
+        for program, line in (("good", "exit 0"), ("bad", "kill -9 0")):
+            (work / program).write_text(f"#!/bin/sh\n{line}\n")
+            (work / program).chmod(0o755)
+        code = (f"import sys; sys.path.insert(0, {str(TOP / 'contrib')!r}); import mutate; from pathlib import Path\n"
+                f"work = Path({name!r}); runner = mutate.Runner(work, ['map'], 'none', 10)\n"
+                "print([runner._passes(work / one, 10) for one in ('good', 'bad')])")
+        run = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, start_new_session=True)
+    assert (run.returncode, run.stdout) == (0, "[True, False]\n"), run.stderr
