@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A slot's state is a code and the generation (how often the area was taken into use) that wrote
- * it:
- *
- * FREE     anybody's
- * CLAIMED  being filled: of an older generation it was left by a server that died over it, before
- * any change: free STANDS   whole
+ * it. FREE: anybody may take it. CLAIMED: a thread fills it; of an older generation a server left
+ * it that died over it, before any change, and it is free. STANDS: it is whole.
  *
  * A slot that stands is never asked for again if its request was answered just before the death.
  * There are a few for each death at most; when all slots are taken the oldest of them are used
