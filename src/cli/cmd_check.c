@@ -264,9 +264,9 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 					      : check_layer(l, job->below, job->mode, &hooks, s);
 
 	if (r == 0 && job->work)
-		r = check_orphans_work(job->work, job->mode != CHECK_LOOKS, &hooks, s);
+		r = check_orphans_work(job->work, job->mode >= CHECK_REPAIRS, &hooks, s);
 	progress_clear(&o->shown);
-	if (job->mode != CHECK_LOOKS)
+	if (job->mode >= CHECK_REPAIRS)
 		futimens(l->rootfd, (struct timespec[]){ before.st_atim, before.st_mtim });
 	if (r < 0)
 		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
@@ -281,7 +281,7 @@ static int check_one(struct layer *l, const struct job *job, struct output *o,
 		     struct check_result *s)
 {
 	struct check_result one = { 0 };
-	int r = lock_layer(l, job->mode != CHECK_LOOKS);
+	int r = lock_layer(l, job->mode >= CHECK_REPAIRS);
 
 	if (r == 0)
 		r = check_locked(l, job, o, &one);
@@ -306,7 +306,17 @@ static int check_on(struct layer *l, struct job job, const struct branch_chain *
 	return r;
 }
 
-/* Exit code. Snapshots are checked, but not repaired, because they never change. */
+/* A snapshot never changes: a repair sets missing guards there, and does nothing else. */
+static int check_snapshot(struct layer *l, const struct job *job, const struct branch_chain *c,
+			  uint64_t id, struct output *o, struct check_result *s)
+{
+	const enum check_mode mode = job->mode == CHECK_LOOKS ? CHECK_LOOKS : CHECK_GUARDS;
+	const struct job one = { .path = l->path, .opts = job->opts, .mode = mode };
+
+	return check_on(l, one, c, id, o, s);
+}
+
+/* Exit code. */
 static int check(const struct job *job, struct output *o)
 {
 	_cleanup_(branch_chain_release) struct branch_chain c = { 0 };
@@ -323,9 +333,7 @@ static int check(const struct job *job, struct output *o)
 		r = check_on(l, *job, &c, c.head, o, &s);
 	for (size_t k = 0; r == 0 && k < c.n; k++) {
 		r = open_snapshot(job->path, c.entries[k].id, &l);
-		r = r
-			    ?: check_on(l, (struct job){ .path = l->path, .opts = job->opts }, &c,
-					c.entries[k].parent, o, &s);
+		r = r ?: check_snapshot(l, job, &c, c.entries[k].parent, o, &s);
 	}
 	if (r == 0 && o->is_json)
 		r = print_json(job->path, &s, o);

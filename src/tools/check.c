@@ -55,7 +55,7 @@ struct check {
 	struct mapfile *map; /* NULL: none, or damaged */
 	bool has_damaged_map; /* nothing in the map can be trusted */
 	bool is_map_damaged; /* the map has to be rewritten */
-	bool repairs, salvages;
+	bool guards, repairs, salvages;
 	bool has_missed; /* some directories could not be read */
 	struct seen *seen;
 	size_t nseen, cap;
@@ -174,17 +174,21 @@ static void check_lower(struct check *c, const struct layer_walk_entry *e,
 static void check_guard(struct check *c, const struct layer_walk_entry *e)
 {
 	_cleanup_(closep) int fd = -1;
+	struct partial_xattr now;
 
 	if (metacopy_guard_is_set(e->dirfd, e->name))
 		return;
 	check_report_say(&c->at, "unguarded", e->path,
 			 "a partial file without the attribute by which overlayfs refuses it: "
 			 "overlayfs would show zeros");
-	if (!c->repairs)
+	if (!c->guards)
 		return;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && (metacopy_guard_set(fd, metacopy_guard_for(true)) == 0 ||
-			metacopy_guard_set(fd, metacopy_guard_for(false)) == 0))
+	/* The name may belong to another file by now, which a guard would damage. */
+	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1)
+		return;
+	if (metacopy_guard_set(fd, metacopy_guard_for(true)) == 0 ||
+	    metacopy_guard_set(fd, metacopy_guard_for(false)) == 0)
 		check_report_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
@@ -594,10 +598,11 @@ static void check_map_links(struct check *c)
 int check_layer(struct layer *l, struct image *below, enum check_mode mode,
 		const struct check_hooks *hooks, struct check_result *ret)
 {
-	const bool repairs = mode != CHECK_LOOKS;
+	const bool repairs = mode >= CHECK_REPAIRS;
 	struct check c = { .layer = l,
 			   .below = below,
 			   .at = { hooks, l->path, &c.s },
+			   .guards = mode >= CHECK_GUARDS,
 			   .repairs = repairs,
 			   .salvages = mode == CHECK_SALVAGES };
 	const struct layer_walk_hooks walk = {

@@ -647,7 +647,7 @@ def test_a_full_disk_changes_nothing(stack, shared):
 
 
 def test_check_looks_at_each_snapshot(s, shared):
-    """On what it stands on; a repair leaves it as it is."""
+    """On what it stands on; a repair leaves all of it but missing guards as it is."""
     change(s.m)
     s.take("one")
     write_at(s.m / "big", b"LATER", 90_000)
@@ -674,6 +674,15 @@ def test_check_looks_at_each_snapshot(s, shared):
         assert done.returncode == 1 and str(older) in {f["layer"] for f in found}, done
         assert not treestate.differences(before, treestate.take(s.place.upper / BRANCHES))
     (s.place.base / "away").rename(older / ".wh..wh.veneer")
+    before = treestate.take(s.place.upper / BRANCHES)
+    guard = next(name for name in os.listxattr(older / "big") if name.endswith(".overlay.metacopy"))
+    value = os.getxattr(older / "big", guard)
+    os.removexattr(older / "big", guard)
+    assert "without the attribute" in check("-o", options).stdout
+    assert check("--repair", "-o", options).returncode == 0
+    assert os.getxattr(older / "big", guard) == value
+    after = treestate.take(s.place.upper / BRANCHES)
+    assert not [line for line in treestate.differences(before, after) if ": ctime was " not in line]
     # What an interrupted one left is for the next mount.
     (s.place.upper / BRANCHES / ("f" * 16 + ".new")).mkdir()
     done = check("-o", options)

@@ -13,7 +13,8 @@ struct check_result {
 
 enum check_mode {
 	CHECK_LOOKS,
-	CHECK_REPAIRS, /* locks the layer; repairs everything that loses nothing */
+	CHECK_GUARDS, /* sets missing guards, which no reader of a layer sees; locks nothing */
+	CHECK_REPAIRS, /* of a layer that is locked: repairs everything that loses nothing */
 	CHECK_SALVAGES, /* also fills files without an entry from their lower files */
 };
 
