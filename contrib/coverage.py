@@ -29,7 +29,7 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 FLOORS = {"src/map": 95, "src/data": 90, "src/recover": 95}
 SHARE = 80
 # The parts whose programs are those of the plain build. fuzz, asan, tsan, minimal, arm64 and bench build or measure others.
-FULL = ["core", "sim", "integration", "modes", "callers", "howto", "crash", "fault", "soak", "install"]
+FULL = ["core", "sim", "integration", "rootless", "modes", "callers", "howto", "crash", "fault", "soak", "install"]
 # This build is slower than the plain one: seconds for a part, and times the usual time for a unit test.
 SLOW = {"VENEER_PART_LIMIT_S": "10800", "VENEER_TEST_TIMES": "5"}
 

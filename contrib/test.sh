@@ -23,8 +23,9 @@ usage()
 	  arm64        a build for arm64, and the tests of formats and block copies in an emulator
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
-	  integration  mounts, as root, as an ordinary user in a user namespace, and as one without
-	  server       mounts by a shared server, and mounts that share one superblock
+	  integration  mounts by a shared server
+	  rootless     mounts of an ordinary user in a user namespace, and of one without (root only)
+	  modes        a server for each mount, mounts that share one superblock, mounts that keep writes
 	  howto        what README, doc/howto and the manual say; their commands pasted (root only)
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
@@ -303,7 +304,7 @@ test_asan()
 {
 	build_asan || return 0
 	meson_part unit-asan unit build-asan --setup asan
-	asan_part integration-asan --at-most 2
+	asan_part integration-asan --once
 }
 
 build_tsan()
@@ -332,18 +333,24 @@ test_tsan()
 	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large"
 }
 
-# As root each test with all its parameters. The other modes run each test once; with all parameters they belong to the part slow.
-# What the core of the same run did is not done again.
+# Each test with all its parameters. The other modes run each test once; with all parameters they belong to the part slow. What the
+# core of the same run has done is not done again.
 test_integration()
+{
+	build_plain && run_pytest integration tests/integration -m "not slow" --beside --without "$results/core.xml"
+}
+
+test_rootless()
 {
 	local plain_files=("${PLAIN_FILES[@]/#/tests/integration/test_}")
 
-	build_plain || return 0
-	run_pytest integration tests/integration -m "not slow" --beside --without "$results/core.xml"
-	if [ "$(id -u)" = 0 ]; then
-		run_pytest integration-rootless tests/integration --rootless --once -m "not slow" --without "$results/user/core-rootless.xml"
-		run_pytest integration-plain --plain --mode=standalone "${plain_files[@]/%/.py}" --once -m "not slow and not large"
+	if [ "$(id -u)" != 0 ]; then
+		say "rootless: left out, namespaces are prepared as root"
+		return 0
 	fi
+	build_plain || return 0
+	run_pytest integration-rootless tests/integration --rootless --once -m "not slow" --without "$results/user/core-rootless.xml"
+	run_pytest integration-plain --plain --mode=standalone "${plain_files[@]/%/.py}" --once -m "not slow and not large"
 }
 
 test_modes()
@@ -416,7 +423,8 @@ fuzz_part()
 	if ! command -v clang >/dev/null; then
 		say "$name: left out, there is no clang; the unit part has run every corpus"
 	else
-		part "$name" env VENEER_FUZZ_XML="$results/$name.xml" contrib/fuzz.sh "$@" || :
+		# A fuzzer takes all that it gets: the tests beside it come first.
+		part "$name" nice -n 10 env VENEER_FUZZ_XML="$results/$name.xml" contrib/fuzz.sh "$@" || :
 	fi
 }
 
@@ -489,10 +497,10 @@ test_slow()
 
 # The parts of each string run one after the other, beside those of the other string and beside the rest: one part leaves a
 # processor idle where it waits. What they print comes at the end.
-BESIDE=("asan modes soak" "lint minimal callers howto crash fault fuzz bench install")
+BESIDE=("asan soak" "lint minimal callers howto crash fault fuzz" "tsan modes rootless bench install")
 
 CORE_PARTS=(lint unit core)
-FULL_PARTS=(lint unit sim minimal arm64 asan tsan integration modes howto callers crash fault soak fuzz bench install)
+FULL_PARTS=(lint unit sim minimal arm64 asan tsan integration rootless modes howto callers crash fault soak fuzz bench install)
 # All that this run does.
 PARTS=()
 

@@ -42,7 +42,6 @@ def pytest_addoption(parser):
     parser.addoption("--writeback", action="store_true", help="mounts keep writes in the kernel (writeback=on)")
     parser.addoption("--once", action="store_true", help="each test function with its first parameters alone")
     parser.addoption("--core", action="store_true", help="as --once, without the functions of not_core.txt")
-    parser.addoption("--at-most", type=int, metavar="N", help="each test function with N of its parameters, from first to last")
     parser.addoption("--without", type=pathlib.Path, metavar="REPORT",
                      help="not the tests that passed in a run that left this file by --junitxml")
     parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
@@ -96,13 +95,6 @@ def pytest_unconfigure(config):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _spread(items, n):
-    """n of them at most, the first and the last among them from two on."""
-    if len(items) <= n:
-        return items
-    return items[:1] if n == 1 else [items[k * (len(items) - 1) // (n - 1)] for k in range(n)]
-
-
 def _passed_in(report):
     """(file, name) of each test."""
     return {(case.get("classname").rsplit(".", 1)[-1], case.get("name"))
@@ -112,7 +104,7 @@ def _passed_in(report):
 def _chosen(config, items):
     """Of each function its parameters as the options say."""
     functions, is_core = {}, config.getoption("--core")
-    n = 1 if is_core or config.getoption("--once") else config.getoption("--at-most") or len(items)
+    n = 1 if is_core or config.getoption("--once") else len(items)
     left_out = (pathlib.Path(__file__).parent / "not_core.txt").read_text().split() if is_core else []
     report = config.getoption("--without")
     passed = _passed_in(report) if report and report.exists() else set()
@@ -120,7 +112,7 @@ def _chosen(config, items):
         functions.setdefault((item.path.name, item.originalname), []).append(item)
     for (path, name), same in functions.items():
         if f"{path}::{name}" not in left_out:
-            yield from (item for item in _spread(same, n) if (item.path.stem, item.name) not in passed)
+            yield from (item for item in same[:n] if (item.path.stem, item.name) not in passed)
 
 
 def pytest_collection_modifyitems(config, items):
