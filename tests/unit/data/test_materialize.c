@@ -72,7 +72,7 @@ static void ignore(void *arg, const struct check_finding *f)
 }
 
 /* But perhaps, after a death, an entry of the map that stands for nothing. */
-static void expect_no_damage(struct tree_dirs *d, bool repairs)
+static void expect_no_damage(struct tree_dirs *d, enum check_mode mode)
 {
 	struct check_result s = { 0 };
 	char path[PATH_MAX + 16];
@@ -80,8 +80,8 @@ static void expect_no_damage(struct tree_dirs *d, bool repairs)
 
 	snprintf(path, sizeof(path), "%s/upper", d->s.path);
 	assert_int_equal(layer_open(path, &l), 0);
-	assert_int_equal(
-		check_layer(l, NULL, repairs, &(struct check_hooks){ .found = ignore }, &s), 0);
+	assert_int_equal(check_layer(l, NULL, mode, &(struct check_hooks){ .found = ignore }, &s),
+			 0);
 	assert_int_equal(s.found, s.repaired);
 	assert_true(s.found <= 1);
 	layer_unref(l);
@@ -123,7 +123,7 @@ static void test_materialize__file_in_use_becomes_an_ordinary_one(void **state)
 	assert_int_equal(tree_stat(d, "f").st_ino, before.st_ino);
 	tree_expect(d, "f", data, SIZE + 2);
 	tree_unmount(d);
-	expect_no_damage(d, false);
+	expect_no_damage(d, CHECK_LOOKS);
 	free(data);
 }
 
@@ -496,7 +496,7 @@ static bool trial(struct tree_dirs *d, unsigned n)
 	assert_int_equal(xattr_get(d->s.fd, "upper/f", SAVED_ATTRS_ATTR, NULL, 0), -ENODATA);
 	assert_false(tree_is_partial(d, "upper/f"));
 	expect_raw(d, "upper/f", data, SIZE);
-	expect_no_damage(d, true);
+	expect_no_damage(d, CHECK_REPAIRS);
 	tree_mount(d, "volatile");
 	expect_same(d, data, ino);
 	tree_unmount(d);

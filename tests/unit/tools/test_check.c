@@ -3,6 +3,7 @@
 
 #include "veneer/base/log.h"
 #include "veneer/data/cow.h"
+#include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
@@ -52,7 +53,8 @@ static void count_step(void *arg, size_t entries, size_t dirs)
 }
 
 /* Check the upper, against the lower or by itself; the lines are freed by the caller. */
-static struct check_result check(struct tree_dirs *d, bool has_below, bool repairs, char **ret_text)
+static struct check_result check(struct tree_dirs *d, bool has_below, enum check_mode mode,
+				 char **ret_text)
 {
 	char path[PATH_MAX + 16];
 	struct layer *upper, *lower;
@@ -71,7 +73,7 @@ static struct check_result check(struct tree_dirs *d, bool has_below, bool repai
 	assert_int_equal(layer_open(path, &lower), 0);
 	if (has_below)
 		assert_int_equal(image_new(&lower, 1, &below), 0);
-	assert_int_equal(check_layer(upper, below, repairs, &hooks, &s), 0);
+	assert_int_equal(check_layer(upper, below, mode, &hooks, &s), 0);
 	assert_true(entries >= s.files);
 	image_unref(below);
 	layer_unref(lower);
@@ -83,7 +85,7 @@ static struct check_result check(struct tree_dirs *d, bool has_below, bool repai
 static void expect(struct tree_dirs *d, const char *part, size_t found)
 {
 	char *text;
-	struct check_result s = check(d, true, false, &text);
+	struct check_result s = check(d, true, CHECK_LOOKS, &text);
 
 	if (s.found != found || (part && !strstr(text, part)))
 		print_message("%s", text);
@@ -96,7 +98,7 @@ static void expect(struct tree_dirs *d, const char *part, size_t found)
 static void expect_repair(struct tree_dirs *d, const char *part)
 {
 	char *text;
-	struct check_result s = check(d, false, true, &text);
+	struct check_result s = check(d, false, CHECK_REPAIRS, &text);
 
 	if (!strstr(text, part))
 		print_message("%s", text);
@@ -141,7 +143,7 @@ static void test_check__sound_layer_has_no_damage(void **state)
 
 	expect(d, NULL, 0);
 	make_layer(d);
-	s = check(d, true, false, &text);
+	s = check(d, true, CHECK_LOOKS, &text);
 	assert_string_equal(text, "");
 	assert_int_equal(s.files, 2);
 	assert_int_equal(s.found, 0);
@@ -265,7 +267,7 @@ static void test_check__end_of_the_log_is_repaired_where_nothing_is_lost(void **
 	fd = open_map(d, &st);
 	assert_int_equal(pwrite(fd, "xyz", 3, 2048), 3);
 	expect(d, "a bad record before good ones", 3);
-	assert_int_equal(check(d, true, true, &text).repaired, 1);
+	assert_int_equal(check(d, true, CHECK_REPAIRS, &text).repaired, 1);
 	assert_non_null(strstr(text, "repaired: set aside as " MAPFILE_DAMAGED_NAME));
 	free(text);
 	expect(d, "upper/f: a partial file, but the layer has no map", 2);
@@ -281,6 +283,28 @@ static void test_check__entries_without_a_file_are_dropped(void **state)
 	expect(d, MAPFILE_NAME ": no file carries the number 2", 1);
 	expect_repair(d, "repaired: the entry 2 was dropped");
 	assert_false(tree_is_there(d, "upper/.wh..wh.check"));
+}
+
+/* As in a snapshot. */
+static void test_check__guards_are_set_where_nothing_else_is_repaired(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct check_result s;
+	char *text;
+
+	make_layer(d);
+	assert_int_equal(unlinkat(d->s.fd, "upper/g", 0), 0);
+	for (int is_user = 0; is_user < 2; is_user++)
+		xattr_remove(d->s.fd, "upper/f",
+			     is_user ? "user.overlay.metacopy" : "trusted.overlay.metacopy");
+	assert_false(metacopy_guard_is_set(d->s.fd, "upper/f"));
+	s = check(d, false, CHECK_GUARDS, &text);
+	assert_int_equal(s.found, 2);
+	assert_int_equal(s.repaired, 1);
+	assert_non_null(strstr(text, "upper/f: repaired: the attribute was set"));
+	free(text);
+	assert_true(metacopy_guard_is_set(d->s.fd, "upper/f"));
+	expect(d, MAPFILE_NAME ": no file carries the number 2", 1);
 }
 
 static void test_check__own_blocks_behind_the_end_are_dropped(void **state)
@@ -342,6 +366,9 @@ int main(void)
 			tree_teardown),
 		cmocka_unit_test_setup_teardown(test_check__entries_without_a_file_are_dropped,
 						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_check__guards_are_set_where_nothing_else_is_repaired, tree_setup,
+			tree_teardown),
 		cmocka_unit_test_setup_teardown(test_check__own_blocks_behind_the_end_are_dropped,
 						tree_setup, tree_teardown),
 		cmocka_unit_test_setup_teardown(test_check__redirects_must_lead_somewhere,
