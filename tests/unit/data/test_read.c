@@ -181,13 +181,17 @@ static void test_read__seek_that_a_layer_refuses_is_an_error(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct seek s;
+	int r;
 
 	free(tree_put_pattern(d, "lower/f", BIG, 1));
 	tree_mount(d, "volatile");
 	s = (struct seek){ d->t, tree_get(d, "f") };
-	assert_int_equal(scratch_run_denied(SYS_lseek, EIO, seek_hole, &s), -EIO);
+	r = scratch_run_denied(SYS_lseek, EIO, seek_hole, &s);
 	assert_int_equal(seek_hole(&s), BIG);
 	tree_forget(d, s.i);
+	if (r == -ENOSYS)
+		skip();
+	assert_int_equal(r, -EIO);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

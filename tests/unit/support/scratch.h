@@ -101,7 +101,7 @@ static inline void *scratch_denied_thread(void *arg)
 
 /* Runs RUN(ARG) in a thread of its own, in which this system call fails so: what RUN returns. A
  * child of fork(2) would have only one of the threads of the process, and any lock that another of
- * them held. */
+ * them held. -ENOSYS: there are no filters of calls, as in an emulator. */
 static inline int scratch_run_denied(int syscall_nr, int error, int (*run)(void *arg), void *arg)
 {
 	struct scratch_denied d = { syscall_nr, error, run, arg, -ENOSYS };
