@@ -81,7 +81,8 @@ bool snapshot_squash_names(const struct wire_message *m, struct snapshot_squash 
 	       (!second || read_rate(second + 1, (size_t)(end - second - 1), &ret->rate));
 }
 
-/* A root that stays the same while mounts of it come and go: -errno without one. */
+/* s->upper_fd becomes the root of the upper, which stays the same while mounts of it come and go.
+ */
 static void open_upper(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct squashing *s = arg;
