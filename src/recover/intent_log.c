@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A slot's state is a code and the generation (how often the area was taken into use) that wrote
- * it. FREE: anybody may take it. CLAIMED: a thread fills it; of an older generation a server left
- * it that died over it, before any change, and it is free. STANDS: it is whole.
+ * it. FREE: any thread may take the slot. CLAIMED: a thread fills it; if the generation is older,
+ * the server died before any change, and the slot is free. STANDS: the slot is whole.
  *
  * A slot that stands is never asked for again if its request was answered just before the death.
  * There are a few for each death at most; when all slots are taken the oldest of them are used

@@ -81,8 +81,7 @@ bool snapshot_squash_names(const struct wire_message *m, struct snapshot_squash 
 	       (!second || read_rate(second + 1, (size_t)(end - second - 1), &ret->rate));
 }
 
-/* s->upper_fd becomes the root of the upper, which stays the same while mounts of it come and go.
- */
+/* s->upper_fd becomes the root of the upper, which outlives the mount's reopening. */
 static void open_upper(struct mount *m, const struct served_place *at, void *arg)
 {
 	struct squashing *s = arg;

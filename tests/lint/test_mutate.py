@@ -100,7 +100,7 @@ def test_program_that_kills_its_group_ends_alone():
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     if subprocess.run(["unshare", *user, "--mount", "--pid", "--fork", "--mount-proc", "true"],
                       stderr=subprocess.DEVNULL).returncode != 0:
-        pytest.skip("no namespaces")
+        pytest.skip("namespaces are not permitted here")
     # Not in /tmp, which each program gets anew.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         work = Path(name)

@@ -13,7 +13,7 @@ struct check_result {
 
 enum check_mode {
 	CHECK_LOOKS,
-	CHECK_GUARDS, /* sets missing guards, which no reader of a layer sees; locks nothing */
+	CHECK_GUARDS, /* sets missing guards, which no mount of veneer shows; locks nothing */
 	CHECK_REPAIRS, /* of a layer that is locked: repairs everything that loses nothing */
 	CHECK_SALVAGES, /* also fills files without an entry from their lower files */
 };

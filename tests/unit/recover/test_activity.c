@@ -672,7 +672,7 @@ static void *begin_something(void *arg)
 	return has_stack ? s : NULL;
 }
 
-/* A thread whose own one is full could not note what ends it. */
+/* The handler of a signal needs a second stack to note that the first one overflowed. */
 static void test_activity__each_thread_has_a_stack_for_its_signals(void **state)
 {
 	struct shared *s = fresh();
